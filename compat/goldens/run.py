@@ -98,6 +98,7 @@ def reduce_usage(text, names_wanted):
         found = re.match(r'(?:\* )?(-{1,2}[A-Za-z][\w.-]*)(, (--[\w.-]+))?', line)
         if found:
             names.append(found.group(1) + (found.group(2) or ''))
+    names = [name for name in names if name not in ('-o, --output', '--timeout')]  # ours, on every tool
     return '\n'.join(lines[:starts[0]] + ['<usage>'] + (names if names_wanted else [])) + '\n'
 
 
@@ -115,6 +116,7 @@ def mask(text, flags, env):
     if '@numbers' in flags:
         text = re.sub(r'-?\d+(\.\d+)?(E-?\d+)?|NaN|Infinity', '#', text)
         text = re.sub(r' +', ' ', text)
+    text = re.sub(r'\[(\[[\w-]+\]), (\[[\w-]+\])\]', lambda m: '[' + ', '.join(sorted(m.groups())) + ']', text)  # a set
     text = reduce_usage(text, '--help' in flags)
     if '@unordered' in flags:
         text = ''.join(sorted(text.splitlines(keepends=True)))

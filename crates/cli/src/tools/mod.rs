@@ -1,0 +1,27 @@
+//! The tools, one module each, and the table by which they are found.
+
+mod common;
+mod topics;
+
+use crate::Invocation;
+use crate::io::{End, Io};
+
+/// Every tool's name; a trailing `.sh` is accepted too.
+const NAMES: &[&str] = &["kafka-topics"];
+
+pub fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().copied()
+}
+
+pub fn by_name(name: &str) -> Option<&'static str> {
+    let name = name.strip_suffix(".sh").unwrap_or(name);
+    names().find(|tool| *tool == name)
+}
+
+pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
+    let arguments = &invocation.arguments;
+    match invocation.tool {
+        "kafka-topics" => topics::run(arguments, io).await,
+        other => Err(End::message(format!("{other} is not part of this program"))),
+    }
+}
