@@ -7,6 +7,7 @@ use bytes::Bytes;
 use std::borrow::Cow;
 
 use crate::batch::BatchHeader;
+use crate::codec::CodecError;
 use crate::error::RecordError;
 use crate::legacy::LegacyIter;
 use crate::varint::{Cursor, size_of_varint};
@@ -256,7 +257,8 @@ pub(crate) const STILL_REMAINING: RecordError =
 impl<'a> DefaultIter<'a> {
     #[inline]
     fn read(&mut self) -> Result<Record<'a>, RecordError> {
-        let size = self.cursor.varint().ok_or(PREMATURE_EOF)?;
+        let before = self.cursor;
+        let Some(size) = self.cursor.varint() else { return Err(unreadable_size(before.remaining())) };
         let body = usize::try_from(size).ok().and_then(|length| self.cursor.bytes(length));
         let Some(body) = body else {
             return Err(body_does_not_fit(size, self.cursor.remaining()));
@@ -267,6 +269,16 @@ impl<'a> DefaultIter<'a> {
         }
         Ok(record)
     }
+}
+
+/// A size that is cut off is an invalid record; one of more than five bytes the reference answers with
+/// UNKNOWN_SERVER_ERROR.
+#[cold]
+fn unreadable_size(remaining: usize) -> RecordError {
+    if remaining < 5 {
+        return PREMATURE_EOF;
+    }
+    RecordError::Codec(CodecError::Malformed("Size of a record has more than five bytes".into()))
 }
 
 #[cold]

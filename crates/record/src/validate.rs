@@ -231,7 +231,7 @@ struct Walked {
     /// Uncompressed bytes of the records.
     size: usize,
     max_timestamp: i64,
-    /// Offset deltas are 0, 1, 2, …
+    /// Offsets are 0, 1, 2, …: a producer's batch starts at 0.
     is_contiguous: bool,
 }
 
@@ -309,7 +309,7 @@ impl<'a> RecordChecks<'a> {
     }
 
     #[inline]
-    fn record(&mut self, record: &Seen, base_offset: i64) {
+    fn record(&mut self, record: &Seen) {
         let index = self.walked.count;
         self.walked.count += 1;
         if self.params.compacted_topic && record.key_size < 0 {
@@ -326,7 +326,7 @@ impl<'a> RecordChecks<'a> {
             return self.refuse_timestamp_type(index, record);
         }
         self.walked.max_timestamp = self.walked.max_timestamp.max(record.timestamp);
-        self.walked.is_contiguous &= record.offset.wrapping_sub(base_offset) == index;
+        self.walked.is_contiguous &= record.offset == index;
         self.walked.size = self.walked.size.saturating_add(record.size);
     }
 
@@ -392,7 +392,7 @@ impl<'a> RecordChecks<'a> {
 fn walk_uncompressed(batch: &RecordBatch<'_>, params: &ValidationParams<'_>) -> Result<Walked, AppendError> {
     let mut checks = RecordChecks::new(batch, params);
     for record in RecordIter::of_section(batch, batch.records_section())? {
-        checks.record(&Seen::of(&record?), batch.base_offset);
+        checks.record(&Seen::of(&record?));
     }
     checks.finish()
 }
@@ -407,7 +407,7 @@ fn walk_skipping_contents(
     if batch.count != 0 {
         let mut stream = batch.stream(codecs, buffers, params.max_record_body_size)?;
         while let Some(record) = stream.next_partial() {
-            checks.record(&Seen::of_partial(&record?), batch.base_offset);
+            checks.record(&Seen::of_partial(&record?));
         }
     }
     checks.finish()
@@ -422,7 +422,7 @@ fn walk_compressed(
     let mut checks = RecordChecks::new(batch, params);
     let mut stream = batch.stream(codecs, buffers, params.max_record_body_size)?;
     while let Some(record) = stream.next_record() {
-        checks.record(&Seen::of(&record?), batch.base_offset);
+        checks.record(&Seen::of(&record?));
     }
     checks.finish()
 }
