@@ -10,6 +10,9 @@ use super::{DecodeError, MAX_STRING_LENGTH, Records, Uuid, Wire};
 /// What an array's vector may reserve before its elements have been seen; beyond it, it grows as they arrive.
 const MAX_INITIAL_ARRAY_BYTES: usize = 64 * 1024;
 
+/// The reference refuses a struct with more tagged fields.
+const MAX_TAGS: usize = 10_000;
+
 /// A tag and its size take at least this many bytes each.
 const MIN_TAG_SIZE: usize = 2;
 
@@ -268,13 +271,21 @@ impl Decoder {
         T::read(self, version).map(Some)
     }
 
+    /// A nullable struct in a tagged field: there the marker is a varint, and zero is null.
+    pub fn tagged_struct<T: Wire>(&mut self, version: i16) -> Result<Option<T>, DecodeError> {
+        if self.unsigned_varint()? == 0 {
+            return Ok(None);
+        }
+        T::read(self, version).map(Some)
+    }
+
     /// Reads tagged fields. What `known` leaves unread is skipped.
     pub fn tags(
         &mut self,
         known: &mut dyn FnMut(&mut Decoder, u32) -> Result<(), DecodeError>,
     ) -> Result<(), DecodeError> {
         let count = self.unsigned_varint()? as usize;
-        if count > self.remaining() / MIN_TAG_SIZE {
+        if count > MAX_TAGS || count > self.remaining() / MIN_TAG_SIZE {
             return Err(self.invalid_length(count as i64));
         }
         for _ in 0..count {

@@ -323,6 +323,14 @@ impl Encoder {
         }
     }
 
+    /// A nullable struct in a tagged field: there the marker is a varint, and zero is null.
+    pub fn tagged_struct<T: Wire>(&mut self, version: i16, value: Option<&T>) {
+        self.unsigned_varint(u32::from(value.is_some()));
+        if let Some(value) = value {
+            value.write(self, version);
+        }
+    }
+
     /// Refuses a value that this version cannot carry.
     pub fn require_default(&mut self, is_default: bool, field: &'static str, version: i16) {
         if !is_default {

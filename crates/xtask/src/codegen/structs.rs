@@ -445,6 +445,7 @@ fn read_value(context: &Context<'_>, field: &Field, present: Versions, flex: &st
         Type::Bytes if option => format!("r.opt_bytes({flex}, {null})"),
         Type::Bytes => format!("r.bytes({flex})"),
         Type::Records => format!("r.records({flex}, {null})"),
+        Type::Struct(_) if option && field.tag.is_some() => "r.tagged_struct(version)".into(),
         Type::Struct(_) if option => format!("r.opt_struct({null}, version)"),
         Type::Struct(name) => format!("{name}::read(r, version)"),
         Type::Array(element) => {
@@ -482,6 +483,9 @@ fn write_value(
         Type::Bytes if option => format!("w.opt_bytes({flex}, {null}, {name}.as_ref())"),
         Type::Bytes => format!("w.bytes({flex}, &{name})"),
         Type::Records => format!("w.records({flex}, {null}, {name}.as_ref())"),
+        Type::Struct(_) if option && field.tag.is_some() => {
+            format!("w.tagged_struct(version, {name}.as_ref())")
+        }
         Type::Struct(_) if option => format!("w.opt_struct({null}, version, {name}.as_ref())"),
         Type::Struct(_) => format!("{name}.write(w, version)"),
         Type::Array(element) => {

@@ -50,7 +50,7 @@ impl Wire for ConsumerGroupMemberMetadataValue {
         };
         r.tags(&mut |r, tag| {
             match tag {
-                0 => value.classic_member_metadata = r.opt_struct(true, version)?,
+                0 => value.classic_member_metadata = r.tagged_struct(version)?,
                 _ => {}
             }
             Ok(())
@@ -69,7 +69,7 @@ impl Wire for ConsumerGroupMemberMetadataValue {
         w.opt_string(true, true, self.server_assignor.as_deref());
         let mut tags = w.tags_start();
         if self.classic_member_metadata != Some(ClassicMemberMetadata::default()) {
-            w.tag(&mut tags, 0, |w| w.opt_struct(true, version, self.classic_member_metadata.as_ref()));
+            w.tag(&mut tags, 0, |w| w.tagged_struct(version, self.classic_member_metadata.as_ref()));
         }
         w.tags_end(tags);
     }
