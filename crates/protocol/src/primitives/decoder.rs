@@ -10,6 +10,9 @@ use super::{DecodeError, MAX_STRING_LENGTH, Records, Uuid, Wire};
 /// What an array's vector may reserve before its elements have been seen; beyond it, it grows as they arrive.
 const MAX_INITIAL_ARRAY_BYTES: usize = 64 * 1024;
 
+/// The reference refuses an array with more elements.
+const MAX_ARRAY_COUNT: usize = 1_000_000;
+
 /// The reference refuses a struct with more tagged fields.
 const MAX_TAGS: usize = 10_000;
 

@@ -22,14 +22,13 @@ impl Uuid {
         self == Uuid::ZERO
     }
 
-    /// A random (version 4) id from 16 random bytes; `None` where the reference draws again, that is for reserved
-    /// ids and for those that begin with a dash, which command lines would take for an option.
+    /// A random (version 4) id from 16 random bytes; `None` where the reference draws again, that is for ids that
+    /// begin with a dash, which command lines would take for an option. Reserved ids are not of version 4.
     pub fn from_random(mut random: [u8; 16]) -> Option<Uuid> {
         random[6] = (random[6] & 0x0f) | 0x40;
         random[8] = (random[8] & 0x3f) | 0x80;
         let uuid = Uuid(random);
-        let reserved = uuid.0[..14] == [0; 14] && uuid.0[14] == 0 && uuid.0[15] < 100;
-        (!reserved && !uuid.to_string().starts_with('-')).then_some(uuid)
+        (!uuid.to_string().starts_with('-')).then_some(uuid)
     }
 }
 
