@@ -219,10 +219,10 @@ impl Decoder {
 
     /// The count of an array whose elements take at least `min_size` bytes each.
     fn count(&mut self, compact: bool, min_size: usize) -> Result<Option<usize>, DecodeError> {
-        match self.length(compact, false)? {
-            Some(count) if count > self.remaining() / min_size.max(1) => {
-                Err(self.invalid_length(count as i64))
-            }
+        let count = self.length(compact, false)?;
+        let most = MAX_ARRAY_COUNT.min(self.remaining() / min_size.max(1));
+        match count {
+            Some(count) if count > most => Err(self.invalid_length(count as i64)),
             count => Ok(count),
         }
     }
