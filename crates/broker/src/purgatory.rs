@@ -27,13 +27,14 @@ pub(crate) struct DelayedFetch {
     pub(crate) reply_to: ReplyTo,
     pub(crate) params: FetchParams,
     pub(crate) context: FetchContext,
+    deadline: Duration,
     done: AtomicBool,
     timer: AtomicU64,
 }
 
 impl DelayedFetch {
-    pub(crate) fn new(reply_to: ReplyTo, params: FetchParams, context: FetchContext) -> Self {
-        Self { reply_to, params, context, done: AtomicBool::new(false), timer: AtomicU64::new(0) }
+    pub(crate) fn new(reply_to: ReplyTo, params: FetchParams, context: FetchContext, deadline: Duration) -> Self {
+        Self { reply_to, params, context, deadline, done: AtomicBool::new(false), timer: AtomicU64::new(0) }
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -93,7 +94,8 @@ struct TimersInner {
 
 impl FetchTimers {
     /// Adds a deadline; true when it is now the earliest.
-    pub(crate) fn add(&self, deadline: Duration, fetch: &Arc<DelayedFetch>) -> bool {
+    pub(crate) fn add(&self, fetch: &Arc<DelayedFetch>) -> bool {
+        let deadline = fetch.deadline;
         let mut inner = self.inner.lock();
         inner.next_id += 1;
         let id = inner.next_id;
@@ -103,9 +105,9 @@ impl FetchTimers {
         first
     }
 
-    /// Forgets an answered fetch. `deadline` is the one it was added with.
-    pub(crate) fn remove(&self, deadline: Duration, fetch: &DelayedFetch) {
-        self.inner.lock().by_deadline.remove(&(deadline, fetch.timer.load(Ordering::Relaxed)));
+    /// Forgets an answered fetch.
+    pub(crate) fn remove(&self, fetch: &DelayedFetch) {
+        self.inner.lock().by_deadline.remove(&(fetch.deadline, fetch.timer.load(Ordering::Relaxed)));
     }
 
     /// Takes every fetch that is due.
