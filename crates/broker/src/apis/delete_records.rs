@@ -1,0 +1,41 @@
+//! DeleteRecords (key 21): moves a partition's log start offset forward (KIP-107).
+
+use super::Answer;
+use crate::context::RequestContext;
+use crate::metadata_view::is_internal_topic;
+use crate::node::Node;
+use protocol::ErrorCode;
+use protocol::messages::delete_records_response::{DeleteRecordsPartitionResult, DeleteRecordsTopicResult};
+use protocol::messages::{DeleteRecordsRequest, DeleteRecordsResponse};
+
+/// "Not known": the low watermark of a partition that failed.
+const INVALID_LOW_WATERMARK: i64 = -1;
+
+pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: DeleteRecordsRequest) -> Answer<DeleteRecordsResponse> {
+    let now = context.now;
+    let topics = request
+        .topics
+        .into_iter()
+        .map(|topic| {
+            let partitions = topic
+                .partitions
+                .iter()
+                .map(|asked| {
+                    let deleted = if is_internal_topic(&topic.name) {
+                        Err(ErrorCode::INVALID_TOPIC_EXCEPTION)
+                    } else {
+                        node.find_partition(&topic.name, asked.partition_index)
+                            .and_then(|partition| partition.delete_records(now, asked.offset))
+                    };
+                    DeleteRecordsPartitionResult {
+                        partition_index: asked.partition_index,
+                        low_watermark: deleted.unwrap_or(INVALID_LOW_WATERMARK),
+                        error_code: deleted.err().unwrap_or(ErrorCode::NONE).code(),
+                    }
+                })
+                .collect();
+            DeleteRecordsTopicResult { name: topic.name, partitions }
+        })
+        .collect();
+    Answer::Now(DeleteRecordsResponse { topics, ..DeleteRecordsResponse::default() })
+}
