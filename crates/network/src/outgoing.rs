@@ -7,23 +7,15 @@ use bytes::{Bytes, BytesMut};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// Bytes of a file that can be sent.
-pub trait FileSource: Send + Sync {
-    /// The descriptor for `sendfile`, when there is a real file.
-    fn fd(&self) -> Option<BorrowedFd<'_>>;
-    /// Reads at a position; used where there is no descriptor.
-    fn read_at(&self, buffer: &mut [u8], position: u64) -> io::Result<usize>;
-}
-
 /// A range of a file to be sent. The file must hold the whole range for as long as this exists.
 #[derive(Clone)]
 pub struct FileRange {
-    pub file: Arc<dyn FileSource>,
+    pub file: Arc<dyn env::File>,
     pub position: u64,
     pub len: u32,
 }
@@ -117,7 +109,7 @@ async fn when_writable(
 }
 
 async fn send_range(stream: &TcpStream, range: &FileRange) -> io::Result<()> {
-    if range.file.fd().is_none() {
+    if range.file.as_fd().is_none() {
         return send_copied(stream, range).await;
     }
     warm(range).await?;
@@ -125,7 +117,7 @@ async fn send_range(stream: &TcpStream, range: &FileRange) -> io::Result<()> {
     let mut position = range.position;
     while position < end {
         let sent = when_writable(stream, || {
-            let Some(fd) = range.file.fd() else { return Err(io::ErrorKind::Unsupported.into()) };
+            let Some(fd) = range.file.as_fd() else { return Err(io::ErrorKind::Unsupported.into()) };
             let mut offset = position;
             Ok(rustix::fs::sendfile(stream.as_fd(), fd, Some(&mut offset), (end - position) as usize)?)
         })
@@ -181,7 +173,7 @@ async fn warm(range: &FileRange) -> io::Result<()> {
 
 /// Asks the kernel for one byte without waiting for a disk. Where that is not supported the answer is yes.
 fn is_cached(range: &FileRange, position: u64) -> bool {
-    let Some(fd) = range.file.fd() else { return true };
+    let Some(fd) = range.file.as_fd() else { return true };
     let mut byte = [0u8; 1];
     let buffers = &mut [io::IoSliceMut::new(&mut byte)];
     !matches!(

@@ -24,7 +24,11 @@ impl Step {
 
 /// Runs a command in `root` with inherited output.
 pub fn command(root: &Path, program: &str, arguments: &[&str]) -> Result<(), String> {
-    let status = Command::new(program).args(arguments).current_dir(root).status().map_err(|error| format!("{program}: {error}"))?;
+    let status = Command::new(program)
+        .args(arguments)
+        .current_dir(root)
+        .status()
+        .map_err(|error| format!("{program}: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{program} {} failed: {status}", arguments.join(" "))) }
 }
 

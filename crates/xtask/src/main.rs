@@ -1,11 +1,15 @@
 //! `cargo xtask …`: the project's own tools. This file owns only the dispatch; each command has its module.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod ci;
 mod codegen;
+mod compat;
 mod import;
 mod oracle;
 mod schema;
+mod tidy;
 
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -13,7 +17,11 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   schema import JAR...   read the message schemas in Apache Kafka's jars into crates/protocol/schema
   codegen [--check]      write crates/protocol/src/generated from the schema tables
   oracle [--instances N] [--seed S]
-                         compare our codec with Apache Kafka's own classes (needs java and mvn)";
+                         compare our codec with Apache Kafka's own classes (needs java and mvn)
+  tidy                   check layering, purity, sizes, licences and generated code
+  compat [SUITE...]      run client suites of other languages against the release binary (or $BITACORA)
+  test                   unit tests and client suites
+  ci                     the gate: format, lints, tidy, test";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +31,10 @@ fn main() -> ExitCode {
         ["codegen"] => codegen::run(false),
         ["codegen", "--check"] => codegen::run(true),
         ["oracle", options @ ..] => oracle::run(options),
+        ["tidy"] => tidy::run(&root()).map_err(Into::into),
+        ["compat", suites @ ..] => compat::run_suites(&root(), &binary(), suites).map_err(Into::into),
+        ["test"] => ci::run(&root(), &tests()).map_err(Into::into),
+        ["ci"] => ci::run(&root(), &gate()).map_err(Into::into),
         _ => Err(USAGE.into()),
     };
     match result {
@@ -32,4 +44,36 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The binary under test: `$BITACORA`, or the release build.
+fn binary() -> PathBuf {
+    std::env::var_os("BITACORA").map_or_else(|| root().join("target/release/bitacora"), PathBuf::from)
+}
+
+fn tests() -> Vec<ci::Step> {
+    vec![
+        ci::Step::cargo("unit tests", &["test", "--workspace", "--locked"]),
+        ci::Step::cargo("release build", &["build", "--release", "--locked"]),
+        ci::Step::function("client suites", |root| compat::run_suites(root, &binary(), &[])),
+    ]
+}
+
+fn gate() -> Vec<ci::Step> {
+    let mut steps = vec![
+        ci::Step::cargo("format", &["fmt", "--all", "--check"]),
+        ci::Step::function("generated code", |_| codegen::run(true).map_err(|error| error.to_string())),
+        ci::Step::function("tidy", tidy::run),
+        ci::Step::cargo(
+            "lints",
+            &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"],
+        ),
+    ];
+    steps.extend(tests());
+    steps
 }

@@ -27,15 +27,37 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "broker",
         &[
-            "record", "timeline", "protocol", "config", "metadata", "raft", "controller", "coordinator", "coordinator-group",
-            "replication", "env", "compression", "storage",
+            "record",
+            "timeline",
+            "protocol",
+            "config",
+            "metadata",
+            "raft",
+            "controller",
+            "coordinator",
+            "coordinator-group",
+            "replication",
+            "env",
+            "compression",
+            "storage",
         ],
     ),
     ("network", &["record", "protocol", "env"]),
     ("client", &["record", "protocol", "config", "compression"]),
     (
         "server",
-        &["record", "protocol", "config", "metadata", "env", "compression", "storage", "broker", "network", "client"],
+        &[
+            "record",
+            "protocol",
+            "config",
+            "metadata",
+            "env",
+            "compression",
+            "storage",
+            "broker",
+            "network",
+            "client",
+        ],
     ),
     // The command line never links the broker; offline tools read storage and metadata.
     ("cli", &["record", "protocol", "config", "metadata", "compression", "storage", "env", "client"]),
@@ -44,16 +66,45 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// Crates whose code must be pure: no IO, threads, ambient clock or randomness, no unsafe.
 const PURE: &[&str] = &[
-    "record", "timeline", "protocol", "config", "metadata", "raft", "controller", "coordinator", "coordinator-group", "replication",
+    "record",
+    "timeline",
+    "protocol",
+    "config",
+    "metadata",
+    "raft",
+    "controller",
+    "coordinator",
+    "coordinator-group",
+    "replication",
 ];
 
 const IMPURE_WORDS: &[&str] = &[
-    "std::fs", "std::net::Tcp", "std::net::Udp", "std::thread", "Instant::now", "SystemTime::now", "tokio::", "std::process", "std::env::",
+    "std::fs",
+    "std::net::Tcp",
+    "std::net::Udp",
+    "std::thread",
+    "Instant::now",
+    "SystemTime::now",
+    "tokio::",
+    "std::process",
+    "std::env::",
 ];
 
 const LICENCES: &[&str] = &[
-    "Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "Unicode-3.0", "Unlicense", "0BSD", "CC0-1.0", "BSL-1.0",
-    "Apache-2.0 WITH LLVM-exception", "MIT-0", "CDLA-Permissive-2.0",
+    "Apache-2.0",
+    "MIT",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Zlib",
+    "Unicode-3.0",
+    "Unlicense",
+    "0BSD",
+    "CC0-1.0",
+    "BSL-1.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "MIT-0",
+    "CDLA-Permissive-2.0",
 ];
 
 /// Runs every check; prints each finding on its line.
@@ -94,18 +145,22 @@ fn packages(metadata: &Value) -> impl Iterator<Item = &Value> {
 
 fn check_layers(metadata: &Value, findings: &mut Vec<String>) {
     let allowed: BTreeMap<&str, &[&str]> = EDGES.iter().copied().collect();
-    let members: Vec<&str> = packages(metadata).filter(|p| p["source"].is_null()).filter_map(|p| p["name"].as_str()).collect();
+    let members: Vec<&str> =
+        packages(metadata).filter(|p| p["source"].is_null()).filter_map(|p| p["name"].as_str()).collect();
     for package in packages(metadata).filter(|p| p["source"].is_null()) {
         let name = package["name"].as_str().unwrap_or_default();
         let Some(edges) = allowed.get(name) else { continue };
-        for dependency in package["dependencies"].as_array().into_iter().flatten().filter(|d| d["kind"].is_null()) {
+        for dependency in
+            package["dependencies"].as_array().into_iter().flatten().filter(|d| d["kind"].is_null())
+        {
             let used = dependency["name"].as_str().unwrap_or_default();
             if members.contains(&used) && !edges.contains(&used) {
                 findings.push(format!("layering: {name} must not use {used}"));
             }
             let runtime = matches!(used, "tokio" | "rustls" | "axum" | "hyper");
             if runtime && !["network", "client", "server", "cli"].contains(&name) {
-                findings.push(format!("layering: {name} must not use {used}; only the shell and the edges do"));
+                findings
+                    .push(format!("layering: {name} must not use {used}; only the shell and the edges do"));
             }
         }
     }
@@ -124,8 +179,16 @@ fn check_licences(metadata: &Value, findings: &mut Vec<String>) {
 }
 
 fn tracked_files(root: &Path) -> Result<Vec<PathBuf>, String> {
-    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output().map_err(|error| format!("git: {error}"))?;
-    Ok(String::from_utf8_lossy(&output.stdout).split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect())
+    let output = Command::new("git")
+        .args(["ls-files", "-z"])
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("git: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .split('\0')
+        .filter(|name| !name.is_empty())
+        .map(PathBuf::from)
+        .collect())
 }
 
 fn check_source(root: &Path, file: &Path, findings: &mut Vec<String>) {
@@ -138,11 +201,14 @@ fn check_source(root: &Path, file: &Path, findings: &mut Vec<String>) {
     if lines > MAX_FILE_LINES {
         findings.push(format!("size: {name} has {lines} lines, more than {MAX_FILE_LINES}"));
     }
-    let Some(crate_name) = PURE.iter().find(|pure| name.starts_with(&format!("crates/{pure}/src/"))) else { return };
+    let Some(crate_name) = PURE.iter().find(|pure| name.starts_with(&format!("crates/{pure}/src/"))) else {
+        return;
+    };
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
     for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
         for word in IMPURE_WORDS.iter().filter(|word| line.contains(**word)) {
-            findings.push(format!("purity: {name}:{}: {crate_name} is pure and must not use {word}", number + 1));
+            findings
+                .push(format!("purity: {name}:{}: {crate_name} is pure and must not use {word}", number + 1));
         }
     }
     if name.ends_with("src/lib.rs") && !text.contains("#![forbid(unsafe_code)]") {

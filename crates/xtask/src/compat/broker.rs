@@ -71,9 +71,6 @@ impl Broker {
         format!("127.0.0.1:{}", self.port)
     }
 
-    pub fn port(&self) -> u16 {
-        self.port
-    }
 
     /// The end of the broker's log.
     pub fn log_tail(&self) -> String {

@@ -53,8 +53,20 @@ const SUITES: &[Suite] = &[
         install: install_kafka_python,
         command: |_, work, broker| {
             let mut command = Command::new(work.join("venv/bin/python"));
-            command.args(["-m", "pytest", "-v", "-rA", "--tb=short", "-p", "no:cacheprovider", "--timeout=120"]);
-            command.args(["test/integration/test_admin_integration.py", "test/integration/test_consumer_integration.py"]);
+            command.args([
+                "-m",
+                "pytest",
+                "-v",
+                "-rA",
+                "--tb=short",
+                "-p",
+                "no:cacheprovider",
+                "--timeout=120",
+            ]);
+            command.args([
+                "test/integration/test_admin_integration.py",
+                "test/integration/test_consumer_integration.py",
+            ]);
             command.arg("test/integration/test_producer_integration.py");
             command.current_dir(work.join("source"));
             command.env("KAFKA_URI", format!("kafka://{}", broker.address())).env("KAFKA_VERSION", "4.2.0");
@@ -73,7 +85,10 @@ const SUITES: &[Suite] = &[
             command.arg(fs::read_to_string(suite.join("skip.txt")).unwrap_or_default().trim());
             command.arg("github.com/twmb/franz-go/pkg/kgo");
             command.current_dir(suite);
-            command.env("KGO_SEEDS", broker.address()).env("KGO_TEST_RF", "1").env("KGO_TEST_STABLE_FETCH", "true");
+            command
+                .env("KGO_SEEDS", broker.address())
+                .env("KGO_TEST_RF", "1")
+                .env("KGO_TEST_STABLE_FETCH", "true");
             command.env("KGO_TEST_RECORDS", "50000");
             command
         },
@@ -105,18 +120,30 @@ fn run_suite(root: &Path, binary: &Path, suite: &Suite) -> Result<(), String> {
     fs::create_dir_all(&work).map_err(|error| error.to_string())?;
     (suite.install)(&folder, &work)?;
     let mut broker = Broker::start(binary, &work.join("broker"), suite.settings)?;
-    let output = (suite.command)(&folder, &work, &broker).stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
-    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output = (suite.command)(&folder, &work, &broker)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())?;
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     fs::write(work.join("output.txt"), &text).map_err(|error| error.to_string())?;
     broker.check_alive()?;
     let allowed = allow_list(&folder.join("allowed.txt"))?;
     judge(suite, &(suite.parse)(&text), &allowed).inspect_err(|_| {
         let lines: Vec<&str> = text.lines().collect();
-        eprintln!("{}\n--- the broker's log ends with\n{}", lines[lines.len().saturating_sub(120)..].join("\n"), broker.log_tail());
+        eprintln!(
+            "{}\n--- the broker's log ends with\n{}",
+            lines[lines.len().saturating_sub(120)..].join("\n"),
+            broker.log_tail()
+        );
     })
 }
 
-fn judge(suite: &Suite, verdicts: &[(String, Verdict)], allowed: &BTreeMap<String, String>) -> Result<(), String> {
+fn judge(
+    suite: &Suite,
+    verdicts: &[(String, Verdict)],
+    allowed: &BTreeMap<String, String>,
+) -> Result<(), String> {
     let count = |wanted: Verdict| verdicts.iter().filter(|(_, verdict)| *verdict == wanted).count();
     let unexpected: Vec<&str> = verdicts
         .iter()
@@ -154,7 +181,8 @@ fn allow_list(path: &Path) -> Result<BTreeMap<String, String>, String> {
     text.lines()
         .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
         .map(|line| {
-            let (name, reason) = line.split_once(": ").ok_or_else(|| format!("{}: no reason in: {line}", path.display()))?;
+            let (name, reason) =
+                line.split_once(": ").ok_or_else(|| format!("{}: no reason in: {line}", path.display()))?;
             Ok((name.to_owned(), reason.to_owned()))
         })
         .collect()
@@ -193,8 +221,13 @@ fn install_kafka_python(suite: &Path, work: &Path) -> Result<(), String> {
     let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"];
     run(Command::new(&python).args(pip).arg(suite.join("requirements.txt")))?;
     // The source archive holds the integration tests; the wheel does not.
-    let download = ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r"];
-    run(Command::new(&python).args(download).arg(suite.join("source.txt")).arg("-d").arg(work.join("archive")))?;
+    let download =
+        ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r"];
+    run(Command::new(&python)
+        .args(download)
+        .arg(suite.join("source.txt"))
+        .arg("-d")
+        .arg(work.join("archive")))?;
     let source = work.join("source");
     fs::create_dir_all(&source).map_err(|error| error.to_string())?;
     let archive = fs::read_dir(work.join("archive"))
@@ -261,16 +294,26 @@ mod tests {
 
     #[test]
     fn verdicts_are_read_from_each_runner() {
-        assert_eq!(parse_tap("ok 1 - a b\nnot ok 2 - c\n    not ok 1 - inner"), vec![("a b".into(), Verdict::Passed), ("c".into(), Verdict::Failed)]);
-        assert_eq!(parse_pytest("PASSED test/x.py::test_a\nFAILED test/x.py::test_b - assert"), vec![("test_a".into(), Verdict::Passed), ("test_b".into(), Verdict::Failed)]);
-        assert_eq!(parse_go("--- PASS: TestA (0.1s)\n    --- FAIL: TestA/b (1s)\n"), vec![("TestA".into(), Verdict::Passed), ("TestA/b".into(), Verdict::Failed)]);
+        assert_eq!(
+            parse_tap("ok 1 - a b\nnot ok 2 - c\n    not ok 1 - inner"),
+            vec![("a b".into(), Verdict::Passed), ("c".into(), Verdict::Failed)]
+        );
+        assert_eq!(
+            parse_pytest("PASSED test/x.py::test_a\nFAILED test/x.py::test_b - assert"),
+            vec![("test_a".into(), Verdict::Passed), ("test_b".into(), Verdict::Failed)]
+        );
+        assert_eq!(
+            parse_go("--- PASS: TestA (0.1s)\n    --- FAIL: TestA/b (1s)\n"),
+            vec![("TestA".into(), Verdict::Passed), ("TestA/b".into(), Verdict::Failed)]
+        );
     }
 
     #[test]
     fn a_run_without_results_or_with_an_unlisted_failure_is_a_failure() {
         let suite = &SUITES[0];
         assert!(judge(suite, &[], &BTreeMap::new()).is_err());
-        let mut verdicts: Vec<(String, Verdict)> = (0..suite.minimum).map(|i| (format!("t{i}"), Verdict::Passed)).collect();
+        let mut verdicts: Vec<(String, Verdict)> =
+            (0..suite.minimum).map(|i| (format!("t{i}"), Verdict::Passed)).collect();
         assert!(judge(suite, &verdicts, &BTreeMap::new()).is_ok());
         verdicts.push(("bad".into(), Verdict::Failed));
         assert!(judge(suite, &verdicts, &BTreeMap::new()).is_err());

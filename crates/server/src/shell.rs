@@ -1,0 +1,102 @@
+//! The node's way back to the sockets and threads: delivers late answers and wakes the threads that wait for work.
+
+use broker::{Outbox, Outcome, Reply, RequestToken, Session};
+use bytes::Bytes;
+use network::{Connections, FileRange, Handled, OutChunk, Outgoing, Peer, RequestId};
+use parking_lot::{Condvar, Mutex};
+use protocol::Chunk;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Lets one thread sleep until there is something to do.
+#[derive(Default)]
+pub(crate) struct Waker {
+    woken: Mutex<bool>,
+    condition: Condvar,
+}
+
+impl Waker {
+    pub(crate) fn wake(&self) {
+        *self.woken.lock() = true;
+        self.condition.notify_one();
+    }
+
+    /// Returns when woken, or after `timeout`; at once when woken since the last call.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) {
+        let mut woken = self.woken.lock();
+        if !*woken {
+            match timeout {
+                Some(timeout) => {
+                    self.condition.wait_for(&mut woken, timeout);
+                }
+                None => self.condition.wait(&mut woken),
+            }
+        }
+        *woken = false;
+    }
+}
+
+/// See the file's header.
+#[derive(Default)]
+pub(crate) struct Shell {
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) timers: Waker,
+    pub(crate) controller: Waker,
+}
+
+impl Outbox for Shell {
+    fn deliver(&self, to: RequestToken, reply: Option<Reply>) {
+        self.connections.deliver(RequestId { connection: to.connection, sequence: to.sequence }, reply.map(outgoing));
+    }
+
+    fn wake_timers(&self) {
+        self.timers.wake();
+    }
+
+    fn wake_controller(&self) {
+        self.controller.wake();
+    }
+}
+
+/// Puts the file ranges of an answer into their places.
+fn outgoing(reply: Reply) -> Outgoing {
+    let Reply { encoded, files } = reply;
+    let chunks = encoded
+        .chunks
+        .into_iter()
+        .filter_map(|chunk| match chunk {
+            Chunk::Bytes(bytes) => Some(OutChunk::Bytes(bytes)),
+            Chunk::External { token, len } => {
+                let slice = files.get(usize::try_from(token).ok()?)?;
+                Some(OutChunk::File(FileRange { file: slice.file.clone(), position: slice.position, len }))
+            }
+        })
+        .collect();
+    Outgoing { chunks }
+}
+
+/// A node behind a listener.
+pub(crate) struct NodeService {
+    pub(crate) node: Arc<broker::Node>,
+    pub(crate) role: broker::ListenerRole,
+}
+
+impl network::Service for NodeService {
+    type Session = Session;
+
+    fn open_session(&self, peer: Peer) -> Session {
+        Session::new(peer.connection_id, peer.listener, self.role, peer.remote)
+    }
+
+    fn handle(&self, session: &mut Session, request: RequestId, frame: Bytes) -> Handled {
+        let token = RequestToken { connection: request.connection, sequence: request.sequence };
+        match self.node.handle(session, token, frame) {
+            Outcome::Reply(reply) => Handled::Reply(outgoing(reply)),
+            Outcome::NoReply => Handled::NoReply,
+            Outcome::Deferred => Handled::Deferred,
+            Outcome::Close(reason) => Handled::Close(reason),
+        }
+    }
+
+    fn close_session(&self, _: Session) {}
+}
