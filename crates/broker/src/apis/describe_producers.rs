@@ -26,7 +26,7 @@ pub(crate) fn handle(node: &Node, _: &mut RequestContext<'_>, request: DescribeP
                                 last_sequence: producer.last_sequence,
                                 last_timestamp: producer.last_timestamp,
                                 coordinator_epoch: producer.coordinator_epoch,
-                                current_txn_start_offset: producer.current_txn_start_offset.unwrap_or(-1),
+                                current_txn_start_offset: producer.current_txn_start_offset,
                             })
                             .collect(),
                         ..PartitionResponse::default()

@@ -6,7 +6,7 @@
 use super::Answer;
 use crate::context::RequestContext;
 use crate::node::Node;
-use crate::partition::{FetchRecords, Partition, ReadError, ReadInfo, ReadRequest};
+use crate::partition::{Partition, ReadInfo, ReadRequest};
 use crate::purgatory::{DelayedFetch, FetchParams};
 use crate::reply::ReplyTo;
 use bytes::Bytes;
@@ -83,7 +83,7 @@ fn find(node: &Node, key: &FetchPartition) -> Option<Arc<Partition>> {
 
 /// The results of one pass over a fetch's partitions, in their order.
 struct ReadOutcome {
-    results: Vec<Result<ReadInfo, ReadError>>,
+    results: Vec<Result<ReadInfo, ErrorCode>>,
     bytes: u64,
     /// An error or a diverging epoch has to be told at once.
     urgent: bool,
@@ -106,7 +106,7 @@ fn read_all(node: &Node, fetch: &FetchContext, params: &FetchParams, version: i1
         let Some(partition) = find(node, key) else {
             let unknown_id = by_id && !node.has_topic_id(key.topic_id);
             let error = if unknown_id { ErrorCode::UNKNOWN_TOPIC_ID } else { ErrorCode::UNKNOWN_TOPIC_OR_PARTITION };
-            outcome.results.push(Err(ReadError { error, log_start_offset: UNKNOWN }));
+            outcome.results.push(Err(error));
             continue;
         };
         outcome.readable += 1;
@@ -202,7 +202,7 @@ fn answer(node: &Node, now: Time, reply_to: ReplyTo, fetch: &FetchContext, outco
     Answer::WithFiles(response, files)
 }
 
-fn summary(result: &Result<ReadInfo, ReadError>) -> PartitionSummary {
+fn summary(result: &Result<ReadInfo, ErrorCode>) -> PartitionSummary {
     match result {
         Ok(info) => PartitionSummary {
             error: ErrorCode::NONE,
@@ -211,8 +211,8 @@ fn summary(result: &Result<ReadInfo, ReadError>) -> PartitionSummary {
             log_start_offset: info.log_start_offset,
             must_respond: info.diverging.is_some(),
         },
-        Err(failure) => PartitionSummary {
-            error: failure.error,
+        Err(error) => PartitionSummary {
+            error: *error,
             records_size: 0,
             high_watermark: UNKNOWN,
             log_start_offset: UNKNOWN,
@@ -221,14 +221,14 @@ fn summary(result: &Result<ReadInfo, ReadError>) -> PartitionSummary {
     }
 }
 
-fn partition_data(key: &FetchPartition, result: Result<ReadInfo, ReadError>, files: &mut Vec<FileSlice>) -> PartitionData {
+fn partition_data(key: &FetchPartition, result: Result<ReadInfo, ErrorCode>, files: &mut Vec<FileSlice>) -> PartitionData {
     let empty = Some(Records::Bytes(Bytes::new()));
     let info = match result {
         Ok(info) => info,
-        Err(failure) => {
+        Err(error) => {
             return PartitionData {
                 partition_index: key.partition,
-                error_code: failure.error.code(),
+                error_code: error.code(),
                 high_watermark: UNKNOWN,
                 aborted_transactions: Some(Vec::new()),
                 records: empty,
@@ -237,12 +237,12 @@ fn partition_data(key: &FetchPartition, result: Result<ReadInfo, ReadError>, fil
         }
     };
     let records = match info.records {
-        FetchRecords::Empty => empty,
-        FetchRecords::Memory(bytes) => Some(Records::Bytes(bytes)),
-        FetchRecords::File(slice) => {
+        Some(slice) => {
+            let len = slice.len;
             files.push(slice);
-            Some(Records::External { token: files.len() as u64 - 1, len: files.last().map_or(0, |slice| slice.len) })
+            Some(Records::External { token: files.len() as u64 - 1, len })
         }
+        None => empty,
     };
     PartitionData {
         partition_index: key.partition,

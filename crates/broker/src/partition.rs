@@ -1,0 +1,303 @@
+//! A partition that this broker replicates: its log, its leadership, and who waits for its data.
+//!
+//! Invariants
+//! * Appends and client reads are served by the leader only; `leader_epoch` never goes back.
+//! * With one replica in the ISR the high watermark follows the log's end within the append itself.
+//!
+//! Concurrency: the log locks its own writer; leadership is one small lock, never held across IO.
+
+use crate::metadata_view::is_internal_topic;
+use crate::purgatory::Watchers;
+use bytes::Bytes;
+use metadata::PartitionRegistration;
+use parking_lot::RwLock;
+use protocol::{ErrorCode, Uuid};
+use record::{Time, TopicPartition};
+use std::sync::Arc;
+use storage::{ActiveProducer, AppendError, AppendInfo, AppendOrigin, FetchIsolation, FileSlice, UnifiedLog};
+
+/// What the metadata says of a partition, as far as serving it depends on it.
+#[derive(Debug, Clone)]
+struct Leadership {
+    registration: Arc<PartitionRegistration>,
+    /// `min.insync.replicas` of the topic.
+    min_insync_replicas: i32,
+}
+
+/// See the file's header.
+pub(crate) struct Partition {
+    topic_partition: TopicPartition,
+    topic_id: Uuid,
+    node_id: i32,
+    internal: bool,
+    pub(crate) log: Arc<UnifiedLog>,
+    leadership: RwLock<Leadership>,
+    pub(crate) watchers: Watchers,
+}
+
+/// Why records were not appended, as the producer is told.
+#[derive(Debug)]
+pub(crate) struct AppendFailure {
+    pub(crate) error: ErrorCode,
+    pub(crate) message: Option<String>,
+    pub(crate) record_errors: Vec<(i32, Option<String>)>,
+    pub(crate) log_start_offset: i64,
+}
+
+/// What a reader asks of a partition.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadRequest {
+    pub(crate) offset: i64,
+    pub(crate) max_bytes: u32,
+    pub(crate) min_one_message: bool,
+    pub(crate) read_committed: bool,
+    pub(crate) current_leader_epoch: i32,
+    pub(crate) last_fetched_epoch: i32,
+}
+
+/// What a reader gets.
+#[derive(Debug)]
+pub(crate) struct ReadInfo {
+    pub(crate) records: Option<FileSlice>,
+    pub(crate) high_watermark: i64,
+    pub(crate) last_stable_offset: i64,
+    pub(crate) log_start_offset: i64,
+    /// Aborted transactions that touch the records: producer id and first offset. Only for read_committed.
+    pub(crate) aborted: Option<Vec<(i64, i64)>>,
+    /// The reader's last epoch ended earlier here: epoch and end offset (KIP-595).
+    pub(crate) diverging: Option<(i32, i64)>,
+}
+
+impl ReadInfo {
+    pub(crate) fn size(&self) -> u64 {
+        self.records.as_ref().map_or(0, |slice| u64::from(slice.len))
+    }
+}
+
+/// An offset found by timestamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FoundOffset {
+    pub(crate) timestamp: i64,
+    pub(crate) offset: i64,
+    pub(crate) leader_epoch: i32,
+}
+
+impl Partition {
+    pub(crate) fn new(
+        node_id: i32,
+        log: Arc<UnifiedLog>,
+        topic_id: Uuid,
+        registration: Arc<PartitionRegistration>,
+        min_insync_replicas: i32,
+    ) -> Self {
+        let topic_partition = log.topic_partition().clone();
+        let internal = is_internal_topic(&topic_partition.topic);
+        let partition = Self {
+            topic_partition,
+            topic_id,
+            node_id,
+            internal,
+            log,
+            leadership: RwLock::new(Leadership { registration: registration.clone(), min_insync_replicas }),
+            watchers: Watchers::default(),
+        };
+        partition.lead(&registration);
+        partition
+    }
+
+    /// Takes over a change of the partition's metadata.
+    pub(crate) fn update(&self, registration: Arc<PartitionRegistration>, min_insync_replicas: i32) {
+        {
+            let mut leadership = self.leadership.write();
+            if registration.leader_epoch < leadership.registration.leader_epoch {
+                return;
+            }
+            *leadership = Leadership { registration: registration.clone(), min_insync_replicas };
+        }
+        self.lead(&registration);
+    }
+
+    pub(crate) fn set_min_insync_replicas(&self, min_insync_replicas: i32) {
+        self.leadership.write().min_insync_replicas = min_insync_replicas;
+    }
+
+    /// A new leader notes where its epoch starts (KIP-101), and as the only replica moves the high watermark to the end.
+    fn lead(&self, registration: &PartitionRegistration) {
+        if registration.leader == self.node_id {
+            self.log.assign_epoch_start_offset(registration.leader_epoch, self.log.log_end_offset());
+            self.advance_high_watermark(registration);
+        }
+    }
+
+    fn advance_high_watermark(&self, registration: &PartitionRegistration) {
+        if registration.isr.iter().all(|replica| *replica == self.node_id) {
+            self.log.advance_high_watermark_to_end();
+        }
+    }
+
+    pub(crate) fn topic(&self) -> &str {
+        &self.topic_partition.topic
+    }
+
+    pub(crate) fn topic_partition(&self) -> &TopicPartition {
+        &self.topic_partition
+    }
+
+    pub(crate) fn topic_id(&self) -> Uuid {
+        self.topic_id
+    }
+
+    pub(crate) fn is_internal(&self) -> bool {
+        self.internal
+    }
+
+    /// Leader and its epoch.
+    pub(crate) fn leader(&self) -> (i32, i32) {
+        let leadership = self.leadership.read();
+        (leadership.registration.leader, leadership.registration.leader_epoch)
+    }
+
+    pub(crate) fn is_leader(&self) -> bool {
+        self.leader().0 == self.node_id
+    }
+
+    /// Appends a client's batch. `acks` −1 needs `min.insync.replicas` in the ISR.
+    pub(crate) fn append_as_leader(&self, now: Time, records: Bytes, acks: i16) -> Result<AppendInfo, AppendFailure> {
+        let (registration, min_insync_replicas) = {
+            let leadership = self.leadership.read();
+            (leadership.registration.clone(), leadership.min_insync_replicas)
+        };
+        let in_sync = registration.isr.len() as i32;
+        if registration.leader != self.node_id {
+            return Err(self.failure(ErrorCode::NOT_LEADER_OR_FOLLOWER, None));
+        }
+        if acks == -1 && in_sync < min_insync_replicas {
+            let message = format!(
+                "The size of the current ISR {in_sync} is insufficient to satisfy the min.isr requirement of {min_insync_replicas} for partition {}",
+                self.topic_partition
+            );
+            return Err(self.failure(ErrorCode::NOT_ENOUGH_REPLICAS, Some(message)));
+        }
+        self.append(now, records, &registration, AppendOrigin::Client)
+    }
+
+    /// Appends a coordinator's records, of `leader_epoch` only.
+    pub(crate) fn append_as_coordinator(&self, now: Time, records: Bytes, leader_epoch: i32) -> Result<AppendInfo, AppendFailure> {
+        let registration = self.leadership.read().registration.clone();
+        if registration.leader != self.node_id || registration.leader_epoch != leader_epoch {
+            return Err(self.failure(ErrorCode::NOT_LEADER_OR_FOLLOWER, None));
+        }
+        self.append(now, records, &registration, AppendOrigin::Coordinator)
+    }
+
+    fn append(
+        &self,
+        now: Time,
+        records: Bytes,
+        registration: &PartitionRegistration,
+        origin: AppendOrigin,
+    ) -> Result<AppendInfo, AppendFailure> {
+        let info = self.log.append_as_leader(now, records, registration.leader_epoch, origin).map_err(|error| self.refused(error))?;
+        self.advance_high_watermark(registration);
+        Ok(info)
+    }
+
+    fn failure(&self, error: ErrorCode, message: Option<String>) -> AppendFailure {
+        AppendFailure { error, message, record_errors: Vec::new(), log_start_offset: -1 }
+    }
+
+    fn refused(&self, error: AppendError) -> AppendFailure {
+        let code = ErrorCode::from_code(error.error_code());
+        let mut failure = self.failure(code, None);
+        match &error {
+            AppendError::Records(records) => {
+                failure.record_errors =
+                    records.record_errors().iter().map(|r| (r.batch_index, r.message.as_deref().map(str::to_owned))).collect();
+                failure.message = Some(records.to_string());
+                failure.log_start_offset = self.log.log_start_offset();
+            }
+            AppendError::Storage(storage) => {
+                tracing::error!(target: "kafka.server.ReplicaManager", "[ReplicaManager broker={}] Error processing append operation on partition {}: {storage}", self.node_id, self.topic_partition);
+            }
+            _ => {}
+        }
+        failure
+    }
+
+    /// Whether a request that knows `epoch` may be served by this leader.
+    fn check_epoch(&self, epoch: i32, need_leader: bool) -> Result<(), ErrorCode> {
+        let (leader, current) = self.leader();
+        if epoch >= 0 && epoch < current {
+            return Err(ErrorCode::FENCED_LEADER_EPOCH);
+        }
+        if epoch > current {
+            return Err(ErrorCode::UNKNOWN_LEADER_EPOCH);
+        }
+        if need_leader && leader != self.node_id {
+            return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        }
+        Ok(())
+    }
+
+    /// Finds records for a client. The data stay in the file.
+    pub(crate) fn read(&self, request: ReadRequest) -> Result<ReadInfo, ErrorCode> {
+        self.check_epoch(request.current_leader_epoch, true)?;
+        let log = &self.log;
+        if request.last_fetched_epoch >= 0
+            && let Some((epoch, end_offset)) = log.end_offset_for_epoch(request.last_fetched_epoch)
+            && (epoch < request.last_fetched_epoch || end_offset < request.offset)
+        {
+            return Ok(ReadInfo { diverging: Some((epoch, end_offset)), ..self.nothing() });
+        }
+        let isolation = if request.read_committed { FetchIsolation::TxnCommitted } else { FetchIsolation::HighWatermark };
+        let found = log
+            .read(request.offset, request.max_bytes, isolation, request.min_one_message)
+            .map_err(|error| ErrorCode::from_code(error.error_code()))?;
+        Ok(ReadInfo {
+            records: found.records,
+            aborted: found
+                .aborted_transactions
+                .map(|list| list.into_iter().map(|aborted| (aborted.producer_id, aborted.first_offset)).collect()),
+            ..self.nothing()
+        })
+    }
+
+    fn nothing(&self) -> ReadInfo {
+        ReadInfo {
+            records: None,
+            high_watermark: self.log.high_watermark(),
+            last_stable_offset: self.log.last_stable_offset(),
+            log_start_offset: self.log.log_start_offset(),
+            aborted: None,
+            diverging: None,
+        }
+    }
+
+    /// Moves the log start offset; −1 = to the high watermark. Returns the low watermark.
+    pub(crate) fn delete_records(&self, now: Time, offset: i64) -> Result<i64, ErrorCode> {
+        if !self.is_leader() {
+            return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        }
+        let config = self.log.config();
+        if !config.delete {
+            return Err(ErrorCode::POLICY_VIOLATION);
+        }
+        let high_watermark = self.log.high_watermark();
+        let target = if offset == -1 { high_watermark } else { offset };
+        if target < 0 || target > high_watermark {
+            return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
+        }
+        self.log.maybe_increment_log_start_offset(now, target).map_err(|error| ErrorCode::from_code(error.error_code()))?;
+        Ok(self.log.log_start_offset())
+    }
+
+    /// Epoch and end offset of the largest epoch not above `epoch`; −1 and −1 when there is none.
+    pub(crate) fn last_offset_for_epoch(&self, current_leader_epoch: i32, epoch: i32) -> Result<(i32, i64), ErrorCode> {
+        self.check_epoch(current_leader_epoch, true)?;
+        Ok(self.log.end_offset_for_epoch(epoch).unwrap_or((-1, -1)))
+    }
+
+    pub(crate) fn active_producers(&self) -> Vec<ActiveProducer> {
+        self.log.active_producers()
+    }
+}
