@@ -93,7 +93,8 @@ impl Session {
         let order = self.next_order;
         self.next_order += 1;
         self.order.insert(order, key.clone());
-        self.partitions.insert(key, CachedPartition { order, request, high_watermark: -1, local_log_start_offset: -1 });
+        self.partitions
+            .insert(key, CachedPartition { order, request, high_watermark: -1, local_log_start_offset: -1 });
     }
 
     fn forget(&mut self, key: &FetchPartition) {
@@ -103,7 +104,10 @@ impl Session {
     }
 
     fn in_order(&self) -> Vec<(FetchPartition, PartitionRequest)> {
-        self.order.values().filter_map(|key| self.partitions.get(key).map(|cached| (key.clone(), cached.request))).collect()
+        self.order
+            .values()
+            .filter_map(|key| self.partitions.get(key).map(|cached| (key.clone(), cached.request)))
+            .collect()
     }
 
     /// Records what is answered for a partition; true when an incremental answer has to name it.
@@ -151,7 +155,9 @@ impl FetchContext {
     /// The partitions to read, in answer order.
     pub fn partitions(&self) -> &[(FetchPartition, PartitionRequest)] {
         match self {
-            Self::Sessionless { partitions } | Self::Full { partitions, .. } | Self::Incremental { partitions, .. } => partitions,
+            Self::Sessionless { partitions }
+            | Self::Full { partitions, .. }
+            | Self::Incremental { partitions, .. } => partitions,
             Self::Error(_) => &[],
         }
     }
@@ -251,25 +257,34 @@ impl FetchSessionCache {
     ) -> SessionAnswer {
         let all = vec![true; summaries.len()];
         match context {
-            FetchContext::Error(error) => SessionAnswer { error: *error, session_id: INVALID_SESSION_ID, include: Vec::new() },
+            FetchContext::Error(error) => {
+                SessionAnswer { error: *error, session_id: INVALID_SESSION_ID, include: Vec::new() }
+            }
             FetchContext::Sessionless { .. } => {
                 SessionAnswer { error: ErrorCode::NONE, session_id: INVALID_SESSION_ID, include: all }
             }
             FetchContext::Full { partitions, privileged, uses_topic_ids } => {
-                let session_id = self.create(now, partitions, summaries, (*privileged, *uses_topic_ids), new_id);
+                let session_id =
+                    self.create(now, partitions, summaries, (*privileged, *uses_topic_ids), new_id);
                 SessionAnswer { error: ErrorCode::NONE, session_id, include: all }
             }
-            FetchContext::Incremental { session_id, epoch, partitions } => match self.sessions.get_mut(session_id) {
-                Some(session) if session.epoch == *epoch => {
-                    let include = partitions.iter().zip(summaries).map(|((key, _), summary)| session.update(key, summary)).collect();
-                    SessionAnswer { error: ErrorCode::NONE, session_id: *session_id, include }
+            FetchContext::Incremental { session_id, epoch, partitions } => {
+                match self.sessions.get_mut(session_id) {
+                    Some(session) if session.epoch == *epoch => {
+                        let include = partitions
+                            .iter()
+                            .zip(summaries)
+                            .map(|((key, _), summary)| session.update(key, summary))
+                            .collect();
+                        SessionAnswer { error: ErrorCode::NONE, session_id: *session_id, include }
+                    }
+                    _ => SessionAnswer {
+                        error: ErrorCode::INVALID_FETCH_SESSION_EPOCH,
+                        session_id: INVALID_SESSION_ID,
+                        include: Vec::new(),
+                    },
                 }
-                _ => SessionAnswer {
-                    error: ErrorCode::INVALID_FETCH_SESSION_EPOCH,
-                    session_id: INVALID_SESSION_ID,
-                    include: Vec::new(),
-                },
-            },
+            }
         }
     }
 
@@ -282,7 +297,9 @@ impl FetchSessionCache {
         (privileged, uses_topic_ids): (bool, bool),
         new_id: &mut dyn FnMut() -> i32,
     ) -> i32 {
-        if partitions.is_empty() || (self.sessions.len() >= self.slots && !self.evict_for(now, privileged, partitions.len())) {
+        if partitions.is_empty()
+            || (self.sessions.len() >= self.slots && !self.evict_for(now, privileged, partitions.len()))
+        {
             return INVALID_SESSION_ID;
         }
         let session_id = loop {
@@ -316,7 +333,11 @@ impl FetchSessionCache {
     /// Makes room for a session of `size` partitions: the longest idle one goes when it is idle for long enough;
     /// otherwise a smaller, old, unprivileged one (any smaller one for a privileged newcomer).
     fn evict_for(&mut self, now: Time, privileged: bool, size: usize) -> bool {
-        let idle = self.sessions.iter().min_by_key(|(id, session)| (session.last_used, **id)).map(|(id, session)| (*id, session.last_used));
+        let idle = self
+            .sessions
+            .iter()
+            .min_by_key(|(id, session)| (session.last_used, **id))
+            .map(|(id, session)| (*id, session.last_used));
         if let Some((id, last_used)) = idle
             && now.monotonic.saturating_sub(last_used) > self.eviction
         {
@@ -356,20 +377,40 @@ mod tests {
     }
 
     fn ask(offset: i64) -> PartitionRequest {
-        PartitionRequest { fetch_offset: offset, log_start_offset: -1, max_bytes: 100, current_leader_epoch: -1, last_fetched_epoch: -1 }
+        PartitionRequest {
+            fetch_offset: offset,
+            log_start_offset: -1,
+            max_bytes: 100,
+            current_leader_epoch: -1,
+            last_fetched_epoch: -1,
+        }
     }
 
     fn got(records_size: u64, high_watermark: i64) -> PartitionSummary {
-        PartitionSummary { error: ErrorCode::NONE, records_size, high_watermark, log_start_offset: 0, must_respond: false }
+        PartitionSummary {
+            error: ErrorCode::NONE,
+            records_size,
+            high_watermark,
+            log_start_offset: 0,
+            must_respond: false,
+        }
     }
 
-    fn request(session_id: i32, epoch: i32, partitions: &[(&str, i32, i64)], forgotten: &[(&str, i32)]) -> SessionRequest {
+    fn request(
+        session_id: i32,
+        epoch: i32,
+        partitions: &[(&str, i32, i64)],
+        forgotten: &[(&str, i32)],
+    ) -> SessionRequest {
         SessionRequest {
             session_id,
             epoch,
             uses_topic_ids: false,
             privileged: false,
-            partitions: partitions.iter().map(|(topic, partition, offset)| (key(topic, *partition), ask(*offset))).collect(),
+            partitions: partitions
+                .iter()
+                .map(|(topic, partition, offset)| (key(topic, *partition), ask(*offset)))
+                .collect(),
             forgotten: forgotten.iter().map(|(topic, partition)| key(topic, *partition)).collect(),
         }
     }
@@ -389,7 +430,10 @@ mod tests {
         assert_eq!(context.partitions().len(), 2);
         assert_eq!(context.partitions()[1].1.fetch_offset, 3);
         let answer = cache.handle_results(at(1), &context, &[got(0, 5), got(10, 6)], &mut || 0);
-        assert_eq!(answer, SessionAnswer { error: ErrorCode::NONE, session_id: 7, include: vec![false, true] });
+        assert_eq!(
+            answer,
+            SessionAnswer { error: ErrorCode::NONE, session_id: 7, include: vec![false, true] }
+        );
     }
 
     #[test]
@@ -414,7 +458,9 @@ mod tests {
             (request(7, 2, &[], &[]), ErrorCode::INVALID_FETCH_SESSION_EPOCH),
             (with_ids, ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR),
         ] {
-            assert!(matches!(cache.handle_request(at(1), request), FetchContext::Error(error) if error == expected));
+            assert!(
+                matches!(cache.handle_request(at(1), request), FetchContext::Error(error) if error == expected)
+            );
         }
     }
 
@@ -434,9 +480,15 @@ mod tests {
         let mut cache = FetchSessionCache::new(10, Duration::from_secs(120));
         open(&mut cache, 0, 7, &[("a", 0, 0)]);
         let failed = PartitionSummary { error: ErrorCode::NOT_LEADER_OR_FOLLOWER, ..got(0, 5) };
-        for (epoch, summary, included) in [(1, got(0, 5), false), (2, failed, true), (3, got(0, 5), true), (4, got(0, 5), false)] {
+        for (epoch, summary, included) in
+            [(1, got(0, 5), false), (2, failed, true), (3, got(0, 5), true), (4, got(0, 5), false)]
+        {
             let context = cache.handle_request(at(1), request(7, epoch, &[], &[]));
-            assert_eq!(cache.handle_results(at(1), &context, &[summary], &mut || 0).include, vec![included], "epoch {epoch}");
+            assert_eq!(
+                cache.handle_results(at(1), &context, &[summary], &mut || 0).include,
+                vec![included],
+                "epoch {epoch}"
+            );
         }
     }
 

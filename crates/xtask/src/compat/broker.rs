@@ -71,7 +71,6 @@ impl Broker {
         format!("127.0.0.1:{}", self.port)
     }
 
-
     /// The end of the broker's log.
     pub fn log_tail(&self) -> String {
         let text = fs::read_to_string(self.dir.join("server.log")).unwrap_or_default();
