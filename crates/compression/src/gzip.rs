@@ -52,6 +52,8 @@ pub(crate) struct GzipReader<'a> {
     inflater: Option<Decompress>,
     crc: crc32fast::Hasher,
     length: u32,
+    /// The member's data is over. Its trailer is judged at the next read, so that what precedes it is seen first.
+    is_member_finished: bool,
     is_finished: bool,
 }
 
@@ -61,11 +63,19 @@ impl<'a> GzipReader<'a> {
         let mut inflater = INFLATERS.with(Pool::take).unwrap_or_else(|| Decompress::new(false));
         inflater.reset(false);
         let crc = crc32fast::Hasher::new();
-        Ok(GzipReader { rest, inflater: Some(inflater), crc, length: 0, is_finished: false })
+        Ok(GzipReader {
+            rest,
+            inflater: Some(inflater),
+            crc,
+            length: 0,
+            is_member_finished: false,
+            is_finished: false,
+        })
     }
 
     /// Checks the trailer of a member and goes on to the next one, if there is one.
     fn finish_member(&mut self) -> io::Result<()> {
+        self.is_member_finished = false;
         let Some((trailer, rest)) = self.rest.split_first_chunk::<8>() else {
             return Err(invalid("gzip trailer is cut off"));
         };
@@ -91,6 +101,10 @@ impl<'a> GzipReader<'a> {
 impl Read for GzipReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while !self.is_finished && !buffer.is_empty() {
+            if self.is_member_finished {
+                self.finish_member()?;
+                continue;
+            }
             let Some(inflater) = &mut self.inflater else { break };
             let (before_in, before_out) = (inflater.total_in(), inflater.total_out());
             let status = inflater.decompress(self.rest, buffer, FlushDecompress::None).map_err(invalid)?;
@@ -100,7 +114,7 @@ impl Read for GzipReader<'_> {
             self.crc.update(buffer.get(..produced).unwrap_or_default());
             self.length = self.length.wrapping_add(produced as u32);
             if status == Status::StreamEnd {
-                self.finish_member()?;
+                self.is_member_finished = true;
             } else if produced == 0 && (consumed == 0 || self.rest.is_empty()) {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "gzip stream ends early"));
             }

@@ -54,7 +54,7 @@ impl<'a> SnappyReader<'a> {
         if source.is_empty() {
             return Err(invalid("snappy stream is empty"));
         }
-        let framed = skip_header(source)?;
+        let framed = skip_header(source);
         let mut block = take_block();
         // What another stream left in it must never be read from this one.
         block.clear();
@@ -67,7 +67,7 @@ impl<'a> SnappyReader<'a> {
             let Some((length, rest)) = self.rest.split_first_chunk::<4>() else { return Ok(false) };
             let length = u32::from_be_bytes(*length);
             if length == MAGIC_HEAD {
-                self.rest = skip_header(self.rest)?.ok_or_else(|| invalid("snappy header is broken"))?;
+                self.rest = skip_header(self.rest).ok_or_else(|| invalid("snappy header is broken"))?;
                 self.block.clear();
                 self.position = 0;
                 return Ok(true);
@@ -112,13 +112,9 @@ impl Drop for SnappyReader<'_> {
     }
 }
 
-/// The bytes behind xerial's header; `None`: there is no such header, the bytes are raw snappy.
-fn skip_header(source: &[u8]) -> io::Result<Option<&[u8]>> {
-    let Some((header, rest)) = source.split_first_chunk::<HEADER_SIZE>() else { return Ok(None) };
-    let Some(versions) = header.strip_prefix(&MAGIC) else { return Ok(None) };
-    let version = versions.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-    if (version as i32) < VERSION as i32 {
-        return Err(invalid("snappy frame of an older, incompatible version"));
-    }
-    Ok(Some(rest))
+/// The bytes behind xerial's header; `None`: there is no such header, the bytes are raw snappy. The versions are not
+/// looked at, as in xerial's reader.
+fn skip_header(source: &[u8]) -> Option<&[u8]> {
+    let (header, rest) = source.split_first_chunk::<HEADER_SIZE>()?;
+    header.starts_with(&MAGIC).then_some(rest)
 }

@@ -94,3 +94,12 @@ fn every_outcome_is_that_of_the_reference() {
     assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), CASES.lines().count(), failures.join("\n"));
     assert!(CASES.lines().count() > 600);
 }
+
+#[test]
+#[ignore = "needs cases that `RecordGolden random` wrote, named by VALIDATOR_CASES"]
+fn random_outcomes_are_those_of_the_reference() {
+    let cases = std::fs::read_to_string(std::env::var("VALIDATOR_CASES").unwrap()).unwrap();
+    let mut buffers = BufferSupplier::new();
+    let failures: Vec<String> = cases.lines().filter_map(|line| check(line, &mut buffers).err()).collect();
+    assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), cases.lines().count(), failures.join("\n"));
+}

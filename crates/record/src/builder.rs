@@ -171,9 +171,15 @@ impl RecordBatchBuilder {
         self.write(offset, timestamp, key, value, headers.iter().copied(), headers.len())
     }
 
-    /// Appends a record that was read elsewhere, its own timestamp and headers included, at `offset`.
+    /// Appends a record that was read elsewhere, its own timestamp and headers included, at `offset`. Header names
+    /// that are not UTF-8 are replaced as in Java, where they are strings.
     pub fn append_record(&mut self, offset: i64, record: &Record<'_>) -> Result<(), BuildError> {
         let headers = record.headers;
+        if headers.iter().any(|header| std::str::from_utf8(header.key).is_err()) {
+            let keys: Vec<_> = headers.iter().map(|header| (header.key_lossy(), header.value)).collect();
+            let headers = keys.iter().map(|(key, value)| Header::new(key, *value));
+            return self.write(offset, record.timestamp, record.key, record.value, headers, keys.len());
+        }
         self.write(offset, record.timestamp, record.key, record.value, headers.iter(), headers.len())
     }
 

@@ -60,17 +60,33 @@ impl<'a> RecordStream<'a> {
     /// The next record, completely checked. Its bytes live until the next call.
     pub fn next_record(&mut self) -> Option<Result<Record<'_>, RecordError>> {
         self.remaining = self.remaining.checked_sub(1)?;
-        let body = self.read_body();
-        match body {
-            Ok((from, to)) => {
-                let body = self.window.get(from..to).unwrap_or_default();
-                Some(read_record_body(body, &self.context))
-            }
+        let (from, to) = match self.read_body() {
+            Ok(range) => range,
+            Err(error) => return Some(Err(self.end_with(error))),
+        };
+        let body = self.window.get(from..to).unwrap_or_default();
+        let record = match read_record_body(body, &self.context) {
+            Ok(record) => record,
             Err(error) => {
                 self.remaining = 0;
-                Some(Err(error))
+                return Some(Err(error));
+            }
+        };
+        if self.remaining == 0 {
+            // The record is judged before the end, as in the reference. Looking for more leaves the window as it is.
+            let rest = if self.start < self.end { Ok(true) } else { has_more(&mut self.reader) };
+            match rest {
+                Ok(false) => {}
+                Ok(true) => return Some(Err(STILL_REMAINING)),
+                Err(error) => return Some(Err(error)),
             }
         }
+        Some(Ok(record))
+    }
+
+    fn end_with(&mut self, error: RecordError) -> RecordError {
+        self.remaining = 0;
+        error
     }
 
     /// The next record without its contents.
@@ -98,8 +114,6 @@ impl<'a> RecordStream<'a> {
             }
         }
         self.start += size;
-        self.check_end()?;
-        // `check_end` moves nothing: it fills only an empty window and then finds the end or fails.
         Ok((self.start - size, self.start))
     }
 
@@ -107,16 +121,10 @@ impl<'a> RecordStream<'a> {
         if self.remaining != 0 {
             return Ok(());
         }
-        if self.start < self.end || self.has_more()? {
+        if self.start < self.end || has_more(&mut self.reader)? {
             return Err(STILL_REMAINING);
         }
         Ok(())
-    }
-
-    /// One byte beyond the window, read aside so that the window stays as it is.
-    fn has_more(&mut self) -> Result<bool, RecordError> {
-        let mut byte = [0];
-        read_some(&mut self.reader, &mut byte).map(|count| count > 0)
     }
 
     fn read_size(&mut self) -> Result<usize, RecordError> {
@@ -240,6 +248,11 @@ impl<'a> RecordStream<'a> {
         self.end += count;
         Ok(count > 0)
     }
+}
+
+/// Whether a byte follows; it is lost.
+fn has_more(reader: &mut dyn Read) -> Result<bool, RecordError> {
+    read_some(reader, &mut [0]).map(|count| count > 0)
 }
 
 fn read_some(reader: &mut dyn Read, buffer: &mut [u8]) -> Result<usize, RecordError> {

@@ -150,8 +150,8 @@ pub fn validate_and_assign_offsets(
     buffers: &mut BufferSupplier,
 ) -> Result<ValidatedBatch, AppendError> {
     let batch = only_batch(&records)?;
-    check_batch(&batch, params)?;
     let source = batch.known_compression_type()?;
+    check_batch(&batch, params)?;
     let target = params.target_compression.kind();
     if source == CompressionType::None && target == CompressionType::None {
         let walked = walk_uncompressed(&batch, params)?;
