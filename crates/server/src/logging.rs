@@ -42,7 +42,7 @@ impl<S: Subscriber> Layer<S> for KafkaLines {
         event.record(&mut message);
         let text = message.0.trim_start().replace(['\n', '\r'], " ");
         let metadata = event.metadata();
-        let now = chrono::Local::now().format("%Y-%m-%d %H:%M:%S,%3f");
+        let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S,%3f").to_string();
         let line = format!("[{now}] {} {text} ({})\n", metadata.level(), metadata.target().replace("::", "."));
         // A closed stdout must not stop the broker.
         let _ = std::io::stdout().lock().write_all(line.as_bytes());

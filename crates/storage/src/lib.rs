@@ -1,1 +1,18 @@
-//! Crate `storage`.
+//! The log: segments, indexes, producer state, and the directories that hold them, in Apache Kafka 4.4.0's layout.
+//!
+//! Owns: everything below `log.dirs`. All IO goes through `env::FileSystem`.
+//! Invariants: one writer per partition; offsets of a log never go back except by truncation.
+//! Concurrency: `UnifiedLog` is internally locked, readers take no lock that is held across IO.
+//! Crash: what was flushed is there; recovery cuts a log at the first bad byte behind its recovery point.
+#![forbid(unsafe_code)]
+
+pub mod checkpoint;
+mod config;
+pub mod epoch_cache;
+mod error;
+pub mod index;
+pub mod names;
+pub mod txn_index;
+
+pub use crate::config::LogConfig;
+pub use crate::error::{AppendError, LogDirError, ReadError, StorageError};

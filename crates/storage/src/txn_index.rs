@@ -1,0 +1,301 @@
+//! The index of aborted transactions of one segment (KIP-98).
+//!
+//! Owns: the `.txnindex` file; it exists only where a transaction was aborted.
+//! Invariants: entries rise by last offset; 34 bytes each: version, producer id, first, last and last stable offset.
+//! Concurrency: the single writer appends; readers read the entries there were when they began.
+//! Crash: like other indexes; torn entries at the end are not read.
+
+use std::io;
+use std::sync::Arc;
+
+use env::{File, OpenMode, read_exact_at};
+use parking_lot::Mutex;
+
+use crate::error::invalid_data;
+use crate::index::At;
+
+const ENTRY_SIZE: usize = 34;
+const VERSION: i16 = 0;
+/// Entries read at once.
+const CHUNK: usize = 120;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AbortedTxn {
+    pub producer_id: i64,
+    pub first_offset: i64,
+    pub last_offset: i64,
+    pub last_stable_offset: i64,
+}
+
+impl AbortedTxn {
+    fn encode(self) -> [u8; ENTRY_SIZE] {
+        let mut bytes = [0; ENTRY_SIZE];
+        bytes[..2].copy_from_slice(&VERSION.to_be_bytes());
+        let fields = [self.producer_id, self.first_offset, self.last_offset, self.last_stable_offset];
+        for (slot, field) in bytes[2..].chunks_exact_mut(8).zip(fields) {
+            slot.copy_from_slice(&field.to_be_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> io::Result<Self> {
+        let (version, fields) = bytes.split_first_chunk::<2>().ok_or(io::ErrorKind::UnexpectedEof)?;
+        if i16::from_be_bytes(*version) != VERSION {
+            return Err(invalid_data(format!(
+                "Unexpected aborted transaction version {}, supported version range is 0 to 0",
+                i16::from_be_bytes(*version)
+            )));
+        }
+        let mut fields = fields
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .map(|field| i64::from_be_bytes(*field))
+            .chain(std::iter::repeat(0));
+        let mut next = || fields.next().unwrap_or(0);
+        Ok(AbortedTxn {
+            producer_id: next(),
+            first_offset: next(),
+            last_offset: next(),
+            last_stable_offset: next(),
+        })
+    }
+}
+
+struct State {
+    file: Option<Arc<dyn File>>,
+    /// Entries, once known.
+    len: Option<u32>,
+    used: bool,
+}
+
+pub struct TransactionIndex {
+    state: Mutex<State>,
+}
+
+impl TransactionIndex {
+    /// An index that may have a file.
+    pub fn existing() -> Self {
+        TransactionIndex { state: Mutex::new(State { file: None, len: None, used: false }) }
+    }
+
+    /// An index that has none.
+    pub fn empty() -> Self {
+        TransactionIndex { state: Mutex::new(State { file: None, len: Some(0), used: false }) }
+    }
+
+    fn load(state: &mut State, at: At<'_>) -> io::Result<u32> {
+        if let Some(len) = state.len {
+            return Ok(len);
+        }
+        let len = match at.fs.open(at.path, OpenMode::ReadWrite) {
+            Ok(file) => {
+                let len = u32::try_from(file.len()? / ENTRY_SIZE as u64);
+                state.file = Some(file);
+                len.map_err(|_| invalid_data("transaction index too long"))?
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
+            Err(e) => return Err(e),
+        };
+        state.len = Some(len);
+        Ok(len)
+    }
+
+    fn file(state: &mut State, at: At<'_>) -> io::Result<Arc<dyn File>> {
+        state.used = true;
+        if let Some(file) = &state.file {
+            return Ok(file.clone());
+        }
+        let file = at.fs.open(at.path, OpenMode::Create)?;
+        state.file = Some(file.clone());
+        Ok(file)
+    }
+
+    pub fn append(&self, at: At<'_>, txn: AbortedTxn) -> io::Result<()> {
+        let (file, len) = {
+            let mut state = self.state.lock();
+            let len = Self::load(&mut state, at)?;
+            (Self::file(&mut state, at)?, len)
+        };
+        if len > 0 {
+            let mut bytes = [0; ENTRY_SIZE];
+            read_exact_at(&*file, &mut bytes, u64::from(len - 1) * ENTRY_SIZE as u64)?;
+            let last = AbortedTxn::decode(&bytes)?;
+            if last.last_offset >= txn.last_offset {
+                return Err(invalid_data(format!(
+                    "The last offset of appended transactions must increase sequentially, but {} is not greater \
+                     than current last offset {} of index {}",
+                    txn.last_offset,
+                    last.last_offset,
+                    at.path.display()
+                )));
+            }
+        }
+        file.write_at(&txn.encode(), u64::from(len) * ENTRY_SIZE as u64)?;
+        self.state.lock().len = Some(len + 1);
+        Ok(())
+    }
+
+    fn for_each(
+        &self,
+        at: At<'_>,
+        mut f: impl FnMut(u32, AbortedTxn) -> std::ops::ControlFlow<()>,
+    ) -> io::Result<()> {
+        let (file, len) = {
+            let mut state = self.state.lock();
+            let len = Self::load(&mut state, at)?;
+            if len == 0 {
+                return Ok(());
+            }
+            (Self::file(&mut state, at)?, len)
+        };
+        let mut bytes = [0; CHUNK * ENTRY_SIZE];
+        let mut slot = 0;
+        while slot < len {
+            let count = (len - slot).min(CHUNK as u32);
+            let chunk = bytes.get_mut(..count as usize * ENTRY_SIZE).ok_or(io::ErrorKind::InvalidData)?;
+            read_exact_at(&*file, chunk, u64::from(slot) * ENTRY_SIZE as u64)?;
+            for entry in chunk.chunks_exact(ENTRY_SIZE) {
+                if f(slot, AbortedTxn::decode(entry)?).is_break() {
+                    return Ok(());
+                }
+                slot += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Transactions that overlap `[fetch_offset, upper_bound)`; true when later segments can hold no more of them.
+    pub fn collect_aborted(
+        &self,
+        at: At<'_>,
+        fetch_offset: i64,
+        upper_bound: i64,
+        out: &mut Vec<AbortedTxn>,
+    ) -> io::Result<bool> {
+        let mut complete = false;
+        self.for_each(at, |_, txn| {
+            if txn.last_offset >= fetch_offset && txn.first_offset < upper_bound {
+                out.push(txn);
+            }
+            complete = txn.last_stable_offset >= upper_bound;
+            if complete { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+        })?;
+        Ok(complete)
+    }
+
+    pub fn all(&self, at: At<'_>) -> io::Result<Vec<AbortedTxn>> {
+        let mut all = Vec::new();
+        self.for_each(at, |_, txn| {
+            all.push(txn);
+            std::ops::ControlFlow::Continue(())
+        })?;
+        Ok(all)
+    }
+
+    /// Removes transactions that end at or after `offset`.
+    pub fn truncate_to(&self, at: At<'_>, offset: i64) -> io::Result<()> {
+        let mut kept = None;
+        self.for_each(at, |slot, txn| {
+            if txn.last_offset >= offset {
+                kept = Some(slot);
+                return std::ops::ControlFlow::Break(());
+            }
+            std::ops::ControlFlow::Continue(())
+        })?;
+        if let Some(kept) = kept {
+            let mut state = self.state.lock();
+            Self::file(&mut state, at)?.set_len(u64::from(kept) * ENTRY_SIZE as u64)?;
+            state.len = Some(kept);
+        }
+        Ok(())
+    }
+
+    pub fn reset(&self, at: At<'_>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        Self::load(&mut state, at)?;
+        state.len = Some(0);
+        match &state.file {
+            Some(file) => file.set_len(0),
+            None => Ok(()),
+        }
+    }
+
+    pub fn flush(&self, at: At<'_>) -> io::Result<()> {
+        let file = {
+            let mut state = self.state.lock();
+            if Self::load(&mut state, at)? == 0 && state.file.is_none() {
+                return Ok(());
+            }
+            Self::file(&mut state, at)?
+        };
+        file.sync_data()
+    }
+
+    pub fn close_if_idle(&self) {
+        let mut state = self.state.lock();
+        if !std::mem::take(&mut state.used) {
+            state.file = None;
+        }
+    }
+
+    pub fn close(&self) {
+        self.state.lock().file = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use env::FileSystem as _;
+    use testkit::Sim;
+
+    use super::*;
+
+    fn txn(first_offset: i64, last_offset: i64, last_stable_offset: i64) -> AbortedTxn {
+        AbortedTxn { producer_id: 7, first_offset, last_offset, last_stable_offset }
+    }
+
+    #[test]
+    fn transactions_are_found_by_overlap_and_truncated_by_end() {
+        let sim = Sim::new(1);
+        let at = At { fs: &*sim.fs, path: Path::new("/0.txnindex") };
+        let index = TransactionIndex::existing();
+        assert!(index.all(at).unwrap().is_empty());
+        index.flush(at).unwrap();
+        assert!(sim.fs.metadata(at.path).is_err(), "no aborted transaction, no file");
+        let txns = [txn(0, 10, 2), txn(5, 15, 16), txn(18, 35, 25), txn(32, 50, 40)];
+        for txn in txns {
+            index.append(at, txn).unwrap();
+        }
+        assert!(index.append(at, txn(1, 50, 60)).is_err(), "last offsets rise");
+        for index in [index, TransactionIndex::existing()] {
+            for (fetch, upper, found, complete) in [
+                (0, 100, &txns[..], false),
+                (0, 32, &txns[..3], true),
+                (0, 35, &txns[..], true),
+                (10, 35, &txns[..], true),
+                (11, 35, &txns[1..], true),
+                (50, 51, &txns[3..], false),
+                (51, 52, &[], false),
+            ] {
+                let mut out = Vec::new();
+                assert_eq!(
+                    index.collect_aborted(at, fetch, upper, &mut out).unwrap(),
+                    complete,
+                    "{fetch} {upper}"
+                );
+                assert_eq!(out, found, "{fetch} {upper}");
+            }
+            assert_eq!(sim.fs.metadata(at.path).unwrap().len, 4 * 34);
+        }
+        let index = TransactionIndex::existing();
+        index.truncate_to(at, 51).unwrap();
+        assert_eq!(index.all(at).unwrap().len(), 4);
+        index.truncate_to(at, 35).unwrap();
+        assert_eq!(index.all(at).unwrap(), txns[..2]);
+        index.reset(at).unwrap();
+        assert!(index.all(at).unwrap().is_empty());
+    }
+}
