@@ -9,7 +9,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alter;
+pub mod client_metrics;
+pub mod describe;
+pub mod dynamic;
 pub mod error;
+pub mod group;
 pub mod net;
 pub mod properties;
 pub mod server;
@@ -19,6 +24,9 @@ pub mod topic;
 pub mod validator;
 pub mod value;
 
+pub use alter::{AlterContext, AlterOp, ConfigChange, ConfigDelta, ResourceKind};
+pub use describe::{ConfigSource, ConfigSynonym, DescribedConfig};
+pub use dynamic::BrokerConfigs;
 pub use error::{ConfigError, ErrorKind};
 pub use net::{Endpoint, SecurityProtocol};
 pub use properties::{Properties, PropertiesError};

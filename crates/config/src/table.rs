@@ -130,8 +130,19 @@ impl ConfigKey {
         }
     }
 
-    /// Reads and checks one value.
+    /// Reads and checks one value. Repeated elements of a list are dropped first (KIP-1161).
     pub fn parse(&self, text: &str) -> Result<ConfigValue, ConfigError> {
+        let mut value = ConfigValue::parse(self.name, text, self.kind)?;
+        if let (Validator::List { .. }, ConfigValue::List(elements)) = (&self.validator, &mut value) {
+            let mut seen = std::collections::BTreeSet::new();
+            elements.retain(|element| seen.insert(element.clone()));
+        }
+        self.validator.check(self.name, &value)?;
+        Ok(value)
+    }
+
+    /// Reads and checks one value as a dynamic broker config, where repeated elements are refused.
+    pub fn parse_strictly(&self, text: &str) -> Result<ConfigValue, ConfigError> {
         let value = ConfigValue::parse(self.name, text, self.kind)?;
         self.validator.check(self.name, &value)?;
         Ok(value)

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, ErrorKind};
 use crate::server::ServerConfig;
 use crate::table::topic_table;
 use crate::value::ConfigValue;
@@ -290,6 +290,28 @@ fn parse(
     .collect()
 }
 
+/// The longest legal topic name.
+const MAX_TOPIC_NAME_LENGTH: usize = 249;
+
+/// Whether a topic may have this name.
+pub fn validate_topic_name(name: &str) -> Result<(), ConfigError> {
+    let why = match name {
+        "" => "the empty string is not allowed".to_owned(),
+        "." => "'.' is not allowed".to_owned(),
+        ".." => "'..' is not allowed".to_owned(),
+        _ if name.encode_utf16().count() > MAX_TOPIC_NAME_LENGTH => {
+            format!("the length of '{name}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}")
+        }
+        _ if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) => {
+            format!(
+                "'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+            )
+        }
+        _ => return Ok(()),
+    };
+    Err(ConfigError { kind: ErrorKind::InvalidTopic, message: format!("Topic name is invalid: {why}") })
+}
+
 /// Checks a topic's whole set of overrides, as the controller does before it accepts them.
 /// `existing` are the overrides the topic has now.
 pub fn validate_topic_configs(
@@ -318,7 +340,7 @@ pub fn validate_topic_configs(
     validate_remote_storage(server, &config)
 }
 
-/// Checks what a broker's configuration says about topics, as a dynamic broker config update does.
+/// Checks what a broker's configuration says about topics, as a broker does before it opens its log.
 pub fn validate_broker_topic_defaults(server: &ServerConfig) -> Result<(), ConfigError> {
     let config = LogConfig::new(server, &BTreeMap::new())?;
     validate_compaction_lag(&config)?;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::ServerConfig;
 use crate::error::ConfigError;
 use crate::net::{SecurityProtocol, is_valid_host, normalise_listener_name};
+use crate::value::{java_trim, split_list};
 
 fn require(satisfied: bool, message: impl FnOnce() -> String) -> Result<(), ConfigError> {
     if satisfied {
@@ -16,6 +17,24 @@ fn require(satisfied: bool, message: impl FnOnce() -> String) -> Result<(), Conf
         Err(ConfigError::illegal_argument(format!("requirement failed: {}", message())))
     }
 }
+
+/// Assignors by name; classes of the JVM cannot be loaded here, except those that are built in under both names.
+const BUILT_IN_ASSIGNORS: &[(&str, &[&str])] = &[
+    (
+        "group.consumer.assignors",
+        &[
+            "uniform",
+            "range",
+            "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
+            "org.apache.kafka.coordinator.group.assignor.RangeAssignor",
+        ],
+    ),
+    ("group.share.assignors", &["simple", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor"]),
+    (
+        "group.streams.assignors",
+        &["sticky", "org.apache.kafka.coordinator.group.streams.assignor.StickyTaskAssignor"],
+    ),
+];
 
 /// `(greater, lesser)`: the first must be at least the second.
 const AT_LEAST: &[(&str, &str)] = &[
@@ -73,6 +92,11 @@ impl ServerConfig {
     /// The bounds that the group coordinator's and share groups' keys put on each other.
     pub(super) fn check_group_settings(&self) -> Result<(), ConfigError> {
         let refuse = |message: String| Err(ConfigError::illegal_argument(message));
+        for (key, built_in) in BUILT_IN_ASSIGNORS {
+            if let Some(unknown) = self.list(key).iter().find(|name| !built_in.contains(&name.as_str())) {
+                return Err(ConfigError::invalid_value(key, unknown, "Class cannot be found"));
+            }
+        }
         for (greater, lesser) in AT_LEAST {
             if self.int(greater) < self.int(lesser) {
                 return refuse(format!("{greater} must be greater than or equal to {lesser}"));
@@ -93,6 +117,13 @@ impl ServerConfig {
             return refuse(format!(
                 "group.share.assignors must contain exactly one assignor, but found {assignors}"
             ));
+        }
+        let raw_tags = self.originals.get("group.streams.rack.aware.assignment.tags");
+        let tags = raw_tags.map(|text| split_list(java_trim(text))).unwrap_or_default();
+        if (1..tags.len()).any(|i| tags[..i].contains(&tags[i])) {
+            return refuse(
+                "group.streams.rack.aware.assignment.tags must not contain duplicate tag keys.".into(),
+            );
         }
         if !self.group_coordinator_rebalance_protocols.iter().any(|p| p.eq_ignore_ascii_case("classic")) {
             return Err(ConfigError::config("Disabling the 'classic' protocol is not supported."));

@@ -15,7 +15,7 @@ use crate::net::{
     Endpoint, SecurityProtocol, normalise_listener_name, parse_listeners, parse_map, parse_voters,
 };
 use crate::properties::Properties;
-use crate::table::{DefaultValue, broker_table, topic_table};
+use crate::table::{broker_table, topic_table};
 use crate::value::ConfigValue;
 
 pub use values::ServerValues;
@@ -243,10 +243,11 @@ impl ServerConfig {
             let name = normalise_listener_name(name)?;
             let found =
                 advertised.iter().flatten().filter(is_controller).find(|e| e.listener == name).cloned();
-            let fallback = || {
-                self.controller_listeners().find(|e| e.listener == name).map(|e| self.advertise(e, i == 0))
-            };
-            effective.extend(found.or_else(fallback));
+            effective.extend(match (found, self.controller_listeners().find(|e| e.listener == name)) {
+                (Some(found), _) => Some(found),
+                (None, Some(listener)) => Some(self.advertise(listener, i == 0)?),
+                (None, None) => None,
+            });
         }
         self.advertised_controller_listeners = effective;
         Ok(())
@@ -254,20 +255,21 @@ impl ServerConfig {
 
     /// What a controller listener without an advertised address is announced as: for the first one the
     /// voter's address where it listens on all interfaces.
-    fn advertise(&self, endpoint: &Endpoint, is_default: bool) -> Endpoint {
+    fn advertise(&self, endpoint: &Endpoint, is_default: bool) -> Result<Endpoint, ConfigError> {
         let everywhere = endpoint.host.as_deref().is_none_or(|host| host == "0.0.0.0");
         let mut advertised = endpoint.clone();
         if !everywhere {
-            return advertised;
+            return Ok(advertised);
         }
-        match self.quorum_voters.get(&self.node_id).filter(|_| is_default) {
-            Some((host, port)) => {
+        advertised.host = None;
+        if is_default {
+            let voters = parse_voters(self.list("controller.quorum.voters"), true)?;
+            if let Some((host, port)) = voters.get(&self.node_id) {
                 advertised.host = Some(host.clone());
                 advertised.port = *port;
             }
-            None => advertised.host = None,
         }
-        advertised
+        Ok(advertised)
     }
 }
 
@@ -350,19 +352,21 @@ fn is_open_ended(config: &ServerConfig, name: &str) -> bool {
 }
 
 fn parse_values(originals: &BTreeMap<String, String>) -> Result<Vec<ConfigValue>, ConfigError> {
+    // The order in which the reference misses them.
+    for name in ["process.roles", "node.id", "controller.listener.names"] {
+        if !originals.contains_key(name) {
+            return Err(ConfigError::config(format!(
+                "Missing required configuration \"{name}\" which has no default value."
+            )));
+        }
+    }
     let keys = broker_table().keys();
     let mut values = Vec::with_capacity(keys.len());
     for key in keys {
         let text = if key.dynamic_only { None } else { originals.get(key.name) };
-        values.push(match (text, key.default) {
-            (Some(text), _) => key.parse(text)?,
-            (None, DefaultValue::Required) => {
-                return Err(ConfigError::config(format!(
-                    "Missing required configuration \"{}\" which has no default value.",
-                    key.name
-                )));
-            }
-            (None, _) => key.default_value().clone(),
+        values.push(match text {
+            Some(text) => key.parse(text)?,
+            None => key.default_value().clone(),
         });
     }
     Ok(values)
