@@ -107,6 +107,13 @@ pub trait FileSystem: Send + Sync {
     /// Sets the modification time; segments carry their retention age in it.
     fn set_modified(&self, path: &Path, modified_ms: i64) -> io::Result<()>;
 
+    /// Takes away the permission to write; snapshots of the metadata log are sealed this way. A volume without
+    /// permissions does nothing.
+    fn set_read_only(&self, path: &Path) -> io::Result<()> {
+        let _ = path;
+        Ok(())
+    }
+
     /// Takes an exclusive advisory lock on the file, creating it when missing; `WouldBlock` when someone else has it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
 

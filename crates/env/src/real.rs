@@ -154,6 +154,11 @@ impl FileSystem for RealFileSystem {
         Ok(Arc::new(RealFile { file: options.open(path)? }))
     }
 
+    fn set_read_only(&self, path: &Path) -> io::Result<()> {
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o400))
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }

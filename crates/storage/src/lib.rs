@@ -10,7 +10,9 @@ pub mod checkpoint;
 mod config;
 pub mod epoch_cache;
 mod error;
+pub mod format;
 pub mod index;
+pub mod metadata_log;
 pub mod names;
 pub mod txn_index;
 
