@@ -9,7 +9,7 @@
 //! shutdown, and rebuilt from the log otherwise.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use env::{File, FileSystem, OpenMode, read_exact_at};
@@ -150,25 +150,36 @@ struct State<E> {
 pub struct Index<E> {
     base_offset: i64,
     state: Mutex<State<E>>,
+    /// Serialises writes to the file: an append and a flush may want to write at the same time.
+    writing: Mutex<()>,
 }
 
-/// Where the file is; directories are renamed under open segments.
+/// Where the file is. Asked for only when it must be opened: directories are renamed under open segments, and most
+/// calls need no path.
 #[derive(Clone, Copy)]
 pub struct At<'a> {
     pub fs: &'a dyn FileSystem,
-    pub path: &'a Path,
+    pub locate: &'a dyn Fn() -> PathBuf,
+}
+
+impl At<'_> {
+    pub(crate) fn open(&self, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        self.fs.open(&(self.locate)(), mode)
+    }
 }
 
 impl<E: IndexEntry> Index<E> {
     /// An index whose file will be looked at when needed.
     pub fn existing(base_offset: i64) -> Self {
-        Index { base_offset, state: Mutex::new(State { loaded: None, file: None, used: false }) }
+        let state = Mutex::new(State { loaded: None, file: None, used: false });
+        Index { base_offset, state, writing: Mutex::new(()) }
     }
 
     /// An index without entries; its file appears with the first written ones.
     pub fn empty(base_offset: i64) -> Self {
         let loaded = Loaded { written: 0, tail: Vec::new(), last: None };
-        Index { base_offset, state: Mutex::new(State { loaded: Some(loaded), file: None, used: false }) }
+        let state = Mutex::new(State { loaded: Some(loaded), file: None, used: false });
+        Index { base_offset, state, writing: Mutex::new(()) }
     }
 
     fn file(state: &mut State<E>, at: At<'_>) -> io::Result<Arc<dyn File>> {
@@ -176,7 +187,7 @@ impl<E: IndexEntry> Index<E> {
         if let Some(file) = &state.file {
             return Ok(file.clone());
         }
-        let file = at.fs.open(at.path, OpenMode::Create)?;
+        let file = at.open(OpenMode::Create)?;
         state.file = Some(file.clone());
         Ok(file)
     }
@@ -211,7 +222,7 @@ impl<E: IndexEntry> Index<E> {
     fn existing_file(state: &mut State<E>, at: At<'_>) -> io::Result<Option<Arc<dyn File>>> {
         if state.file.is_none() {
             state.used = true;
-            match at.fs.open(at.path, OpenMode::ReadWrite) {
+            match at.open(OpenMode::ReadWrite) {
                 Ok(file) => state.file = Some(file),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => return Err(e),
@@ -258,7 +269,7 @@ impl<E: IndexEntry> Index<E> {
             if loaded.last.is_some_and(|last| entry.key() <= last.key() || entry.value() < last.value()) {
                 return Err(invalid_data(format!(
                     "Attempt to append {entry:?} to {} after {:?}",
-                    at.path.display(),
+                    (at.locate)().display(),
                     loaded.last
                 )));
             }
@@ -269,12 +280,16 @@ impl<E: IndexEntry> Index<E> {
         if full { self.write(at) } else { Ok(()) }
     }
 
-    /// Writes the entries that wait in memory. Only the log's single writer calls this.
+    /// Writes the entries that wait in memory.
     pub fn write(&self, at: At<'_>) -> io::Result<()> {
+        let _writing = self.writing.lock();
         let (file, bytes, position, count) = {
             let mut state = self.state.lock();
             let loaded = self.load(&mut state, at)?;
             let count = loaded.tail.len();
+            if count == 0 {
+                return Ok(());
+            }
             let position = u64::from(loaded.written) * E::SIZE as u64;
             let mut bytes = Vec::with_capacity(count * E::SIZE);
             for entry in &loaded.tail {
@@ -282,9 +297,6 @@ impl<E: IndexEntry> Index<E> {
             }
             (Self::file(&mut state, at)?, bytes, position, count)
         };
-        if bytes.is_empty() {
-            return Ok(());
-        }
         file.write_at(&bytes, position)?;
         if let Some(loaded) = &mut self.state.lock().loaded {
             loaded.tail.drain(..count);
@@ -400,6 +412,8 @@ impl<E: IndexEntry> Index<E> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use testkit::Sim;
 
     use super::*;
@@ -407,7 +421,7 @@ mod tests {
     const PATH: &str = "/00000000000000000100.index";
 
     fn at(sim: &Sim) -> At<'_> {
-        At { fs: &*sim.fs, path: Path::new(PATH) }
+        At { fs: &*sim.fs, locate: &|| PathBuf::from(PATH) }
     }
 
     fn entry(offset: i64, position: u32) -> OffsetPosition {

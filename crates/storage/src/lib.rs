@@ -8,13 +8,24 @@
 
 pub mod checkpoint;
 mod config;
+mod context;
 pub mod epoch_cache;
 mod error;
 pub mod format;
 pub mod index;
+mod log;
 pub mod metadata_log;
 pub mod names;
+mod offsets;
+pub mod producer;
+pub mod segment;
 pub mod txn_index;
 
+pub use crate::checkpoint::EpochEntry;
 pub use crate::config::LogConfig;
+pub use crate::context::{LogContext, LogDir};
 pub use crate::error::{AppendError, LogDirError, ReadError, StorageError};
+pub use crate::log::*;
+pub use crate::offsets::LogOffsetMetadata;
+pub use crate::segment::{FileSlice, LogSegment};
+pub use crate::txn_index::AbortedTxn;

@@ -88,7 +88,7 @@ impl TransactionIndex {
         if let Some(len) = state.len {
             return Ok(len);
         }
-        let len = match at.fs.open(at.path, OpenMode::ReadWrite) {
+        let len = match at.open(OpenMode::ReadWrite) {
             Ok(file) => {
                 let len = u32::try_from(file.len()? / ENTRY_SIZE as u64);
                 state.file = Some(file);
@@ -106,7 +106,7 @@ impl TransactionIndex {
         if let Some(file) = &state.file {
             return Ok(file.clone());
         }
-        let file = at.fs.open(at.path, OpenMode::Create)?;
+        let file = at.open(OpenMode::Create)?;
         state.file = Some(file.clone());
         Ok(file)
     }
@@ -127,7 +127,7 @@ impl TransactionIndex {
                      than current last offset {} of index {}",
                     txn.last_offset,
                     last.last_offset,
-                    at.path.display()
+                    (at.locate)().display()
                 )));
             }
         }
@@ -260,11 +260,12 @@ mod tests {
     #[test]
     fn transactions_are_found_by_overlap_and_truncated_by_end() {
         let sim = Sim::new(1);
-        let at = At { fs: &*sim.fs, path: Path::new("/0.txnindex") };
+        let path = Path::new("/0.txnindex");
+        let at = At { fs: &*sim.fs, locate: &|| path.to_path_buf() };
         let index = TransactionIndex::existing();
         assert!(index.all(at).unwrap().is_empty());
         index.flush(at).unwrap();
-        assert!(sim.fs.metadata(at.path).is_err(), "no aborted transaction, no file");
+        assert!(sim.fs.metadata(path).is_err(), "no aborted transaction, no file");
         let txns = [txn(0, 10, 2), txn(5, 15, 16), txn(18, 35, 25), txn(32, 50, 40)];
         for txn in txns {
             index.append(at, txn).unwrap();
@@ -288,7 +289,7 @@ mod tests {
                 );
                 assert_eq!(out, found, "{fetch} {upper}");
             }
-            assert_eq!(sim.fs.metadata(at.path).unwrap().len, 4 * 34);
+            assert_eq!(sim.fs.metadata(path).unwrap().len, 4 * 34);
         }
         let index = TransactionIndex::existing();
         index.truncate_to(at, 51).unwrap();

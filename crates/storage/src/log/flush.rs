@@ -1,0 +1,119 @@
+//! Making a log durable, and closing it.
+//!
+//! Owns: flushes and the recovery point.
+//! Invariants: the recovery point moves only after the data, indexes, epochs and names below it are durable. A failed
+//! sync takes the directory offline: what it lost cannot be known (KAFKA-10778, fsyncgate).
+//! Concurrency: `flushing` is held across the syncs, `writer` is not: appends go on meanwhile.
+//! Crash: recovery begins at the last recovery point that reached its checkpoint.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use env::OpenMode;
+use record::Time;
+
+use super::{UnifiedLog, Writer};
+use crate::error::StorageError;
+use crate::producer::ignore_missing;
+
+impl UnifiedLog {
+    /// Makes everything appended so far durable and moves the recovery point to the end.
+    pub fn flush(&self, now: Time) -> Result<(), StorageError> {
+        let _flushing = self.flushing.lock();
+        self.flush_to(self.log_end_offset(), now)
+    }
+
+    /// Makes the records below `offset` durable.
+    pub fn flush_up_to(&self, offset: i64, now: Time) -> Result<(), StorageError> {
+        let _flushing = self.flushing.lock();
+        self.flush_to(offset.min(self.log_end_offset()), now)
+    }
+
+    /// For `flush.messages`: the append that reaches the limit waits for the disk.
+    pub(super) fn flush_locked(&self, _writer: &mut Writer, now: Time) -> Result<(), StorageError> {
+        // The lock order is flushing before writer; when a flush is under way its successor takes care of the rest.
+        match self.flushing.try_lock() {
+            Some(_flushing) => self.flush_to(self.log_end_offset(), now),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn flush_rolled(
+        &self,
+        snapshot: Option<&Path>,
+        offset: i64,
+        now: Time,
+    ) -> Result<(), StorageError> {
+        if self.log_dir.is_offline() {
+            return Ok(());
+        }
+        if let Some(path) = snapshot {
+            let synced = self.fs().open(path, OpenMode::ReadWrite).and_then(|file| file.sync_data());
+            ignore_missing(synced)
+                .map_err(|e| self.fail("Error while flushing producer state snapshot for", e))?;
+        }
+        self.flush_up_to(offset, now)
+    }
+
+    fn flush_to(&self, offset: i64, now: Time) -> Result<(), StorageError> {
+        self.log_dir.check_online()?;
+        let recovery_point = self.recovery_point();
+        if offset <= recovery_point {
+            return Ok(());
+        }
+        let failed = |e| self.fail("Error while flushing log for", e);
+        self.flush_epochs()?;
+        let segments = self.segments.load_full();
+        let first = Self::floor_segment(&segments, recovery_point).unwrap_or(0);
+        let mut has_new_segment = false;
+        for segment in segments.iter().skip(first).take_while(|segment| segment.base_offset() < offset) {
+            segment.flush(self.fs()).map_err(failed)?;
+            has_new_segment |= segment.base_offset() >= recovery_point;
+        }
+        if has_new_segment {
+            self.fs().sync_dir(&self.dir.path()).map_err(failed)?;
+        }
+        if !self.dir_synced.swap(true, Ordering::AcqRel) {
+            self.fs().sync_dir(self.log_dir.path()).map_err(failed)?;
+        }
+        self.recovery_point.fetch_max(offset, Ordering::AcqRel);
+        self.last_flushed_ms.store(now.wall_ms, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Writes `leader-epoch-checkpoint` when it is behind.
+    pub fn flush_epochs(&self) -> Result<(), StorageError> {
+        let mut epochs = self.epochs.lock();
+        if !epochs.is_dirty() {
+            return Ok(());
+        }
+        epochs
+            .flush(self.fs(), &self.dir.path())
+            .map_err(|e| self.fail("Error while writing leader epochs of", e))
+    }
+
+    /// Completes and flushes everything, takes a producer snapshot and closes. What a clean shutdown does.
+    pub fn close(&self, now: Time) -> Result<(), StorageError> {
+        let doing = "Error while closing log segments for";
+        self.maybe_flush_metadata()?;
+        let _flushing = self.flushing.lock();
+        let mut writer = self.writer.lock();
+        self.check_open(&writer)?;
+        let active = self.active_segment();
+        active.on_become_inactive(self.fs()).map_err(|e| self.fail(doing, e))?;
+        self.flush_to(self.log_end_offset(), now)?;
+        self.flush_epochs()?;
+        let taken = writer.producers.take_snapshot(self.fs(), &self.dir.path(), true);
+        taken.map_err(|e| self.fail("Error while taking producer state snapshot for", e))?;
+        writer.closed = true;
+        self.segments.load().iter().for_each(|segment| segment.close());
+        Ok(())
+    }
+
+    /// Writes a producer snapshot at the end of the log.
+    pub fn take_producer_snapshot(&self) -> Result<(), StorageError> {
+        let mut writer = self.lock_writer()?;
+        let taken = writer.producers.take_snapshot(self.fs(), &self.dir.path(), true);
+        taken.map(|_| ()).map_err(|e| self.fail("Error while taking producer state snapshot for", e))
+    }
+}

@@ -1,0 +1,464 @@
+//! Opening a log.
+//!
+//! Owns: [`UnifiedLog::open`]: what a directory's files mean, and the offsets a log comes up with.
+//! Invariants: after a clean shutdown no segment is read; after another, segments from the recovery point on are.
+//! Files with the suffixes `.deleted` and `.cleaned` are removed, `.swap` files take their place.
+//! Concurrency: nobody else uses the directory yet.
+//! Crash: every step can be repeated.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwap;
+use env::{FileSystem, OpenMode};
+use parking_lot::Mutex;
+use protocol::Uuid;
+use record::{Time, TopicPartition};
+
+use super::recovery::{Recovery, rebuild_producer_state};
+use super::{UnifiedLog, Writer};
+use crate::checkpoint;
+use crate::config::LogConfig;
+use crate::context::{LogContext, LogDir};
+use crate::epoch_cache::LeaderEpochCache;
+use crate::error::{LogDirError, invalid_data};
+use crate::names::{
+    self, CLEANED_FILE_SUFFIX, DELETED_CHECKPOINT_SUFFIX, DELETED_FILE_SUFFIX, INDEX_FILE_SUFFIX,
+    LOG_FILE_SUFFIX, PRODUCER_SNAPSHOT_FILE_SUFFIX, SWAP_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX,
+    TXN_INDEX_FILE_SUFFIX, parse_offset,
+};
+use crate::offsets::{LogOffsetMetadata, OffsetCell};
+use crate::producer::{ProducerStateManager, ignore_missing};
+use crate::segment::{LogSegment, SharedDir, scan_batches};
+
+/// What is known of a log from outside its directory.
+#[derive(Clone, Debug)]
+pub struct OpenParams {
+    pub config: Arc<LogConfig>,
+    /// From `log-start-offset-checkpoint`; 0 when it says nothing.
+    pub log_start_offset: i64,
+    /// From `recovery-point-offset-checkpoint`; `None` when it says nothing.
+    pub recovery_point: Option<i64>,
+    pub had_clean_shutdown: bool,
+    pub topic_id: Option<Uuid>,
+    /// The directory does not exist yet.
+    pub is_new: bool,
+}
+
+struct Loader<'a> {
+    context: &'a LogContext,
+    fs: &'a dyn FileSystem,
+    dir: Arc<SharedDir>,
+    path: PathBuf,
+    partition: &'a TopicPartition,
+    params: &'a OpenParams,
+    now: Time,
+    segments: Vec<Arc<LogSegment>>,
+    epochs: LeaderEpochCache,
+    producers: ProducerStateManager,
+}
+
+struct Offsets {
+    log_start: i64,
+    recovery_point: i64,
+    log_end: i64,
+}
+
+impl UnifiedLog {
+    /// Opens, and where needed makes or recovers, the log of `partition` in `path`, a directory in `log_dir`.
+    pub fn open(
+        context: &Arc<LogContext>,
+        log_dir: &Arc<LogDir>,
+        path: PathBuf,
+        partition: TopicPartition,
+        params: OpenParams,
+        now: Time,
+    ) -> Result<Arc<UnifiedLog>, LogDirError> {
+        let fs = &*context.env.fs;
+        let fail = |e| log_dir.fail("Error while loading log", &path, e);
+        log_dir.check_online()?;
+        let mut loader = Loader {
+            context,
+            fs,
+            dir: SharedDir::new(path.clone()),
+            path: path.clone(),
+            partition: &partition,
+            params: &params,
+            now,
+            segments: Vec::new(),
+            epochs: LeaderEpochCache::default(),
+            producers: ProducerStateManager::default(),
+        };
+        let offsets = loader.load().map_err(fail)?;
+        let stored_id = if params.is_new {
+            None
+        } else {
+            checkpoint::read_partition_metadata(fs, &path).map_err(fail)?
+        };
+        if let (Some(stored), Some(wanted)) = (stored_id, params.topic_id)
+            && stored != wanted
+        {
+            return Err(LogDirError::InconsistentTopicId(format!(
+                "Tried to assign topic ID {wanted} to log for topic partition {partition}, but log already contained \
+                 topic ID {stored}"
+            )));
+        }
+        let Loader { dir, segments, epochs, producers, .. } = loader;
+        let topic_id = stored_id.or(params.topic_id);
+        let metadata_dirty = stored_id.is_none() && topic_id.is_some();
+        let log = Arc::new_cyclic(|this: &Weak<UnifiedLog>| UnifiedLog {
+            this: this.clone(),
+            context: context.clone(),
+            log_dir: log_dir.clone(),
+            dir,
+            topic_partition: partition.clone(),
+            topic_id: Mutex::new(topic_id),
+            metadata_dirty: AtomicBool::new(metadata_dirty),
+            config: ArcSwap::new(params.config.clone()),
+            segments: ArcSwap::from_pointee(segments),
+            log_end: OffsetCell::new(LogOffsetMetadata::offset_only(offsets.log_end)),
+            high_watermark: OffsetCell::new(LogOffsetMetadata::offset_only(offsets.log_start)),
+            first_unstable: OffsetCell::new(LogOffsetMetadata::offset_only(-1)),
+            log_start_offset: AtomicI64::new(offsets.log_start),
+            recovery_point: AtomicI64::new(offsets.recovery_point.max(offsets.log_start)),
+            last_flushed_ms: AtomicI64::new(now.wall_ms),
+            dir_synced: AtomicBool::new(params.had_clean_shutdown && !params.is_new),
+            epochs: Mutex::new(epochs),
+            writer: Mutex::new(Writer { producers, closed: false }),
+            flushing: Mutex::new(()),
+        });
+        log.set_log_end(offsets.log_end);
+        log.update_first_unstable_offset(&log.writer.lock());
+        Ok(log)
+    }
+}
+
+impl Loader<'_> {
+    fn load(&mut self) -> io::Result<Offsets> {
+        if self.params.is_new {
+            self.fs.create_dir_all(&self.path)?;
+            return self.begin_at(self.params.log_start_offset);
+        }
+        let mut files = self.list()?;
+        if self.remove_temporary_files(&files)? {
+            files = self.list()?;
+        }
+        let snapshots = files.iter().filter(|name| name.ends_with(PRODUCER_SNAPSHOT_FILE_SUFFIX));
+        self.producers = ProducerStateManager::new(snapshots.filter_map(|name| parse_offset(name)).collect());
+        self.epochs = self.load_epochs()?;
+        let damaged = self.load_segments(&files)?;
+        let known_end = self.end_after_clean_shutdown().filter(|_| damaged.is_empty());
+        if !self.params.had_clean_shutdown {
+            self.recover(self.params.recovery_point.unwrap_or(0))?;
+        } else if !damaged.is_empty() {
+            for base in damaged {
+                self.recover_one(base)?;
+            }
+        }
+        let mut log_end = match (known_end, self.segments.last()) {
+            (Some(end), _) => end,
+            (None, Some(last)) => last.read_next_offset(self.fs)?,
+            (None, None) => self.params.log_start_offset,
+        };
+        if log_end < self.params.log_start_offset && !self.segments.is_empty() {
+            log_end = self.start_anew(log_end)?;
+        }
+        if self.segments.is_empty() {
+            return self.begin_at(log_end);
+        }
+        self.finish(log_end)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let entries = self.fs.list(&self.path)?;
+        Ok(entries.into_iter().filter(|e| !e.is_dir).filter_map(|e| e.name.into_string().ok()).collect())
+    }
+
+    /// A damaged leader epoch file of an unclean stop is rebuilt from the log.
+    fn load_epochs(&self) -> io::Result<LeaderEpochCache> {
+        match LeaderEpochCache::load(self.fs, &self.path) {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData && !self.params.had_clean_shutdown => {
+                tracing::warn!("{e}; leader epochs are read from the log of {} again", self.partition);
+                Ok(LeaderEpochCache::default())
+            }
+            other => other,
+        }
+    }
+
+    /// An empty log.
+    fn begin_at(&mut self, offset: i64) -> io::Result<Offsets> {
+        let segment = LogSegment::create(self.fs, self.dir.clone(), offset, self.now.wall_ms, self.jitter())?;
+        self.segments = vec![Arc::new(segment)];
+        self.producers.set_map_end_offset(offset);
+        Ok(Offsets { log_start: offset, recovery_point: offset, log_end: offset })
+    }
+
+    fn jitter(&self) -> i64 {
+        self.params.config.random_segment_jitter(self.context.env.random.next_u64())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        ignore_missing(self.fs.remove_file(&self.path.join(name)))
+    }
+
+    /// Removes what deletion and cleaning left unfinished and completes swaps; true when anything changed.
+    fn remove_temporary_files(&self, files: &[String]) -> io::Result<bool> {
+        let mut changed = false;
+        let mut min_cleaned = i64::MAX;
+        for name in files {
+            if name.ends_with(DELETED_FILE_SUFFIX) && !name.ends_with(DELETED_CHECKPOINT_SUFFIX) {
+                self.remove(name)?;
+                changed = true;
+            } else if name.ends_with(CLEANED_FILE_SUFFIX) {
+                min_cleaned = min_cleaned.min(parse_offset(name).unwrap_or(i64::MAX));
+                self.remove(name)?;
+                changed = true;
+            }
+        }
+        let swaps: Vec<&String> = files.iter().filter(|name| name.ends_with(SWAP_FILE_SUFFIX)).collect();
+        let (mut low, mut high) = (i64::MAX, i64::MIN);
+        for name in &swaps {
+            changed = true;
+            let Some(base) = parse_offset(name).filter(|base| *base < min_cleaned) else {
+                // Of a replacement that had not got past `.cleaned` for all of its files.
+                self.remove(name)?;
+                continue;
+            };
+            if name.strip_suffix(SWAP_FILE_SUFFIX).is_some_and(|name| name.ends_with(LOG_FILE_SUFFIX)) {
+                low = low.min(base);
+                high = high.max(self.next_offset_of(&self.path.join(name), base)?);
+            }
+        }
+        for name in files.iter().filter(|name| !name.ends_with(SWAP_FILE_SUFFIX)) {
+            if parse_offset(name).is_some_and(|offset| low <= offset && offset < high) {
+                tracing::info!(
+                    "Deleting segment file {name} that is compacted but has not been deleted yet."
+                );
+                self.remove(name)?;
+            }
+        }
+        for name in swaps {
+            let from = self.path.join(name);
+            if let Some(to) = name.strip_suffix(SWAP_FILE_SUFFIX) {
+                ignore_missing(self.fs.rename(&from, &self.path.join(to)))?;
+            }
+        }
+        Ok(changed)
+    }
+
+    fn next_offset_of(&self, path: &Path, base: i64) -> io::Result<i64> {
+        let file = self.fs.open(path, OpenMode::Read)?;
+        let len = u32::try_from(file.len()?).map_err(|_| invalid_data("segment longer than 4 GiB"))?;
+        let mut next = base;
+        scan_batches(&*file, 0, len, |batch| {
+            next = batch.header.next_offset();
+            ControlFlow::Continue(())
+        })?;
+        Ok(next)
+    }
+
+    /// Makes the segment list; returns the bases of segments whose indexes are missing or wrong.
+    fn load_segments(&mut self, files: &[String]) -> io::Result<Vec<i64>> {
+        let names: BTreeSet<&str> = files.iter().map(String::as_str).collect();
+        let mut damaged = Vec::new();
+        for name in files {
+            let Some(base) = parse_offset(name) else { continue };
+            let log = names::segment_file(base, LOG_FILE_SUFFIX);
+            let is_index = [INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX]
+                .iter()
+                .any(|suffix| name.ends_with(suffix));
+            if is_index && !names.contains(log.as_str()) {
+                tracing::warn!("Found an orphaned index file {name} of {}", self.partition);
+                self.remove(name)?;
+            }
+            if *name != log {
+                continue;
+            }
+            let metadata = self.fs.metadata(&self.path.join(name))?;
+            let size = u32::try_from(metadata.len).ok().filter(|size| i32::try_from(*size).is_ok());
+            let size = size.ok_or_else(|| invalid_data(format!("{name} is longer than 2 GiB")))?;
+            let segment = LogSegment::existing(self.dir.clone(), base, size, self.now.wall_ms, self.jitter());
+            let has = |suffix: &str| names.contains(names::segment_file(base, suffix).as_str());
+            let txns = if has(TXN_INDEX_FILE_SUFFIX) {
+                segment.with_txn_index(self.fs, |index, at| index.all(at))
+            } else {
+                Ok(Vec::new())
+            };
+            let txns_wrong = match txns {
+                Ok(txns) => txns.iter().any(|txn| txn.last_offset < base),
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => true,
+                Err(e) => return Err(e),
+            };
+            if txns_wrong || (size > 0 && !has(INDEX_FILE_SUFFIX)) {
+                damaged.push(base);
+            }
+            self.segments.push(Arc::new(segment));
+        }
+        self.segments.sort_by_key(|segment| segment.base_offset());
+        Ok(damaged)
+    }
+
+    /// The end of a log that was closed, without reading it: the checkpoint and the newest producer snapshot, both
+    /// written at the close, must agree.
+    fn end_after_clean_shutdown(&self) -> Option<i64> {
+        let last = self.segments.last().filter(|_| self.params.had_clean_shutdown)?;
+        if last.size() == 0 {
+            return Some(last.base_offset());
+        }
+        let end = self.params.recovery_point?;
+        (end > last.base_offset() && self.producers.latest_snapshot_offset() == Some(end)).then_some(end)
+    }
+
+    /// Reads the segments that may hold more than the recovery point says is safe.
+    fn recover(&mut self, recovery_point: i64) -> io::Result<()> {
+        let first = self.segments.partition_point(|segment| segment.base_offset() <= recovery_point);
+        let unflushed = first.saturating_sub(1);
+        let Some(base) = self.segments.get(unflushed).map(|segment| segment.base_offset()) else {
+            return Ok(());
+        };
+        self.rebuild_producers_below(unflushed, base)?;
+        let mut index = unflushed;
+        while let Some(segment) = self.segments.get(index).cloned() {
+            if index > unflushed {
+                self.producers.take_snapshot(self.fs, &self.path, false)?;
+            }
+            let (cut, next_offset) = self.recover_segment(&segment, recovery_point)?;
+            index += 1;
+            let next_base = self.segments.get(index).map(|next| next.base_offset());
+            // A gap is compaction's doing; an overlap is not a log.
+            let overlaps = next_base.is_some_and(|next| next < next_offset);
+            if cut > 0 || overlaps {
+                tracing::warn!(
+                    "Corruption found in segment {} of {}, truncating to offset {next_offset}",
+                    segment.base_offset(),
+                    self.partition
+                );
+                self.remove_segments_from(index)?;
+            }
+        }
+        let expiration = self.context.producer_id_expiration_ms();
+        self.producers.remove_expired(self.now.wall_ms, expiration);
+        self.producers.take_snapshot(self.fs, &self.path, false)?;
+        Ok(())
+    }
+
+    fn rebuild_producers_below(&mut self, segments: usize, offset: i64) -> io::Result<()> {
+        rebuild_producer_state(
+            self.context,
+            self.partition,
+            &self.path,
+            &mut self.producers,
+            self.segments.get(..segments).unwrap_or_default(),
+            self.params.log_start_offset,
+            offset,
+            self.now,
+            false,
+        )
+    }
+
+    fn recover_segment(&mut self, segment: &LogSegment, recovery_point: i64) -> io::Result<(u32, i64)> {
+        Recovery {
+            context: self.context,
+            partition: self.partition,
+            recovery_point,
+            index_interval: self.params.config.index_interval_bytes,
+            epochs: &mut self.epochs,
+            producers: &mut self.producers,
+        }
+        .recover(segment)
+    }
+
+    /// Rebuilds the indexes of one segment of a log that was closed cleanly.
+    fn recover_one(&mut self, base: i64) -> io::Result<()> {
+        let Some(at) = self.segments.iter().position(|segment| segment.base_offset() == base) else {
+            return Ok(());
+        };
+        tracing::error!(
+            "Could not find offset index file corresponding to log file {}, recovering segment and rebuilding index \
+             files...",
+            names::segment_file(base, LOG_FILE_SUFFIX)
+        );
+        let Some(segment) = self.segments.get(at).cloned() else { return Ok(()) };
+        // A state of its own: the log's is loaded afterwards, from the snapshot of the shutdown.
+        let mut producers = ProducerStateManager::default();
+        let mut epochs = std::mem::take(&mut self.epochs);
+        let recovered = Recovery {
+            context: self.context,
+            partition: self.partition,
+            recovery_point: 0,
+            index_interval: self.params.config.index_interval_bytes,
+            epochs: &mut epochs,
+            producers: &mut producers,
+        }
+        .recover(&segment);
+        self.epochs = epochs;
+        segment.on_become_inactive(self.fs)?;
+        if recovered?.0 > 0 {
+            self.remove_segments_from(at + 1)?;
+        }
+        Ok(())
+    }
+
+    /// Removes segments behind a cut. At once: nobody reads them yet.
+    fn remove_segments_from(&mut self, index: usize) -> io::Result<()> {
+        for segment in self.segments.drain(index.min(self.segments.len())..) {
+            tracing::info!(
+                "Deleting segment {} of {} as part of log recovery",
+                segment.base_offset(),
+                self.partition
+            );
+            segment.remove_files(self.fs)?;
+            if self.producers.forget_snapshot(segment.base_offset()) {
+                let name = names::segment_file(segment.base_offset(), PRODUCER_SNAPSHOT_FILE_SUFFIX);
+                ignore_missing(self.fs.remove_file(&self.path.join(name)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The checkpoint says the log starts behind its end: its files were lost, and what is left is old.
+    fn start_anew(&mut self, log_end: i64) -> io::Result<i64> {
+        let start = self.params.log_start_offset;
+        tracing::warn!(
+            "Deleting all segments of {} because logEndOffset ({log_end}) is smaller than logStartOffset {start}. This \
+             could happen if segment files were deleted from the file system.",
+            self.partition
+        );
+        self.remove_segments_from(0)?;
+        self.epochs.clear();
+        self.producers.truncate_fully_and_start_at(self.fs, &self.path, start)?;
+        Ok(start)
+    }
+
+    fn finish(&mut self, log_end: i64) -> io::Result<Offsets> {
+        let first = self.segments.first().map_or(0, |segment| segment.base_offset());
+        let log_start = self.params.log_start_offset.max(first);
+        self.epochs.truncate_from_end(log_end);
+        self.epochs.truncate_from_start(self.params.log_start_offset);
+        let bases: BTreeSet<i64> = self.segments.iter().map(|segment| segment.base_offset()).collect();
+        self.producers.remove_stray_snapshots(self.fs, &self.path, &bases)?;
+        if self.params.had_clean_shutdown || self.producers.map_end_offset() != log_end {
+            rebuild_producer_state(
+                self.context,
+                self.partition,
+                &self.path,
+                &mut self.producers,
+                &self.segments,
+                log_start,
+                log_end,
+                self.now,
+                self.params.had_clean_shutdown,
+            )?;
+        }
+        let recovery_point = if self.params.had_clean_shutdown {
+            log_end
+        } else {
+            self.params.recovery_point.unwrap_or(0).min(log_end)
+        };
+        Ok(Offsets { log_start, recovery_point, log_end })
+    }
+}

@@ -1,0 +1,326 @@
+//! Reading segments from end to end: recovery after an unclean stop, and producer state from the log.
+//!
+//! Owns: the scan that decides where a log ends.
+//! Invariants: a batch is kept when it is whole, follows its predecessor and, behind the recovery point, has the
+//! right checksum. The first that is not ends the log, whatever follows.
+//! Concurrency: one thread per log; several logs at a time.
+//! Crash: recovery may be interrupted anywhere and begins again.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use env::{File, read_exact_at};
+use record::{AppendOrigin, LOG_OVERHEAD, MAGIC_VALUE_V2, RecordBatch, RecordError, Time, TopicPartition};
+
+use super::append::{ProducerChange, complete_txn, end_txn_marker};
+use super::{AppendOptions, UnifiedLog, Writer};
+use crate::context::LogContext;
+use crate::epoch_cache::LeaderEpochCache;
+use crate::error::{StorageError, invalid_data};
+use crate::index::relative_offset;
+use crate::offsets::LogOffsetMetadata;
+use crate::producer::ProducerStateManager;
+use crate::segment::LogSegment;
+
+/// Bytes read at once; a batch that is larger is read whole.
+const READ_CHUNK: usize = 1 << 20;
+
+/// Reads whole batches one after the other.
+struct BatchReader<'a> {
+    file: &'a dyn File,
+    buffer: Vec<u8>,
+    /// Position in the file of `buffer[0]`.
+    start: u64,
+    end: u64,
+}
+
+impl<'a> BatchReader<'a> {
+    fn new(file: &'a dyn File, end: u64) -> Self {
+        BatchReader { file, buffer: Vec::new(), start: 0, end }
+    }
+
+    /// Makes `buffer` hold `[position, position + len)`, or as much as there is.
+    fn fill(&mut self, position: u64, len: usize) -> io::Result<()> {
+        let buffered = self.start + self.buffer.len() as u64;
+        if position >= self.start && position + len as u64 <= buffered {
+            return Ok(());
+        }
+        let available = usize::try_from(self.end - position).unwrap_or(usize::MAX);
+        // Bounded by the file: a length field cannot make this allocate more than there is to read.
+        let want = len.max(READ_CHUNK).min(available);
+        let kept = usize::try_from(position - self.start).ok().filter(|at| *at <= self.buffer.len());
+        match kept {
+            Some(at) => drop(self.buffer.drain(..at)),
+            None => self.buffer.clear(),
+        }
+        let have = self.buffer.len();
+        self.start = position;
+        if want > have {
+            self.buffer.resize(want, 0);
+            let rest = self.buffer.get_mut(have..).unwrap_or_default();
+            read_exact_at(self.file, rest, position + have as u64)?;
+        }
+        Ok(())
+    }
+
+    /// The batch at `position`; `None` when it is cut off.
+    fn batch(&mut self, position: u64) -> io::Result<Result<Option<RecordBatch<'_>>, RecordError>> {
+        self.fill(position, 256)?;
+        let at = usize::try_from(position - self.start).map_err(|_| io::ErrorKind::InvalidData)?;
+        let length = self.buffer.get(at + 8..at + LOG_OVERHEAD).and_then(|bytes| bytes.try_into().ok());
+        let Some(length) = length.map(i32::from_be_bytes) else { return Ok(Ok(None)) };
+        let size = LOG_OVERHEAD + usize::try_from(length).unwrap_or(0);
+        if position + size as u64 <= self.end {
+            self.fill(position, size)?;
+        }
+        let at = usize::try_from(position - self.start).map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok(RecordBatch::first(self.buffer.get(at..).unwrap_or_default()))
+    }
+}
+
+/// What a scan carries from segment to segment.
+pub(super) struct Recovery<'a> {
+    pub(super) context: &'a LogContext,
+    pub(super) partition: &'a TopicPartition,
+    pub(super) recovery_point: i64,
+    pub(super) index_interval: u32,
+    pub(super) epochs: &'a mut LeaderEpochCache,
+    pub(super) producers: &'a mut ProducerStateManager,
+}
+
+impl Recovery<'_> {
+    /// Rebuilds a segment's indexes from its log and cuts it at the first bad byte; returns the bytes cut and the
+    /// offset after the last record.
+    pub(super) fn recover(&mut self, segment: &LogSegment) -> io::Result<(u32, i64)> {
+        let fs = &*self.context.env.fs;
+        segment.reset_indexes(fs)?;
+        let file = segment.log_file(fs)?;
+        let size = segment.size();
+        let mut reader = BatchReader::new(&*file, u64::from(size));
+        let mut position = 0_u32;
+        let mut next_offset = segment.base_offset();
+        while position < size {
+            let batch = match reader.batch(u64::from(position))? {
+                Ok(Some(batch)) => batch,
+                Ok(None) => break,
+                Err(e) => {
+                    self.report(segment, position, &e.to_string());
+                    break;
+                }
+            };
+            if let Err(why) = self.check(segment, &batch, next_offset) {
+                self.report(segment, position, &why);
+                break;
+            }
+            let header = *batch.header();
+            if header.magic >= MAGIC_VALUE_V2 {
+                let epoch = header.partition_leader_epoch;
+                if epoch >= 0 && self.epochs.latest_epoch().is_none_or(|latest| epoch > latest) {
+                    self.epochs.assign(epoch, header.base_offset);
+                }
+                let replayed =
+                    replay_producer(self.context, self.partition, self.producers, &batch, |p, txn| {
+                        complete_txn(p, segment, fs, txn)
+                    })?;
+                if let Err(e) = replayed {
+                    self.report(segment, position, &e.to_string());
+                    break;
+                }
+            }
+            segment.reindex(fs, &header, position, self.index_interval)?;
+            next_offset = header.next_offset();
+            self.producers.set_map_end_offset(next_offset);
+            position += header.size_in_bytes() as u32;
+        }
+        segment.cut(fs, position)?;
+        segment.complete_indexes(fs)?;
+        Ok((size - position, next_offset))
+    }
+
+    fn check(&self, segment: &LogSegment, batch: &RecordBatch<'_>, next_offset: i64) -> Result<(), String> {
+        let last_offset = batch.last_offset();
+        if batch.base_offset < next_offset || last_offset < batch.base_offset {
+            return Err(format!(
+                "offsets {} to {last_offset} do not follow {next_offset}",
+                batch.base_offset
+            ));
+        }
+        if relative_offset(segment.base_offset(), last_offset).is_none() {
+            return Err(format!("offset {last_offset} is too far from the segment's base"));
+        }
+        // What lies below the recovery point was synced and is not read a second time for its checksum.
+        if last_offset >= self.recovery_point {
+            batch.ensure_valid().map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn report(&self, segment: &LogSegment, position: u32, why: &str) {
+        tracing::warn!(
+            "Found invalid messages in log segment {} at byte offset {position}: {why}. The log ends there.",
+            segment.path(crate::names::LOG_FILE_SUFFIX).display()
+        );
+    }
+}
+
+/// Replays one batch of the log into the producer state.
+fn replay_producer(
+    context: &LogContext,
+    partition: &TopicPartition,
+    producers: &mut ProducerStateManager,
+    batch: &RecordBatch<'_>,
+    complete: impl FnOnce(&mut ProducerStateManager, &crate::producer::CompletedTxn) -> io::Result<()>,
+) -> io::Result<Result<(), RecordError>> {
+    if !batch.has_producer_id() {
+        return Ok(Ok(()));
+    }
+    let marker = if batch.is_control_batch() {
+        match context.with_buffers(|buffers| end_txn_marker(batch, &*context.codecs, buffers)) {
+            Ok(marker) => marker,
+            Err(e) => return Ok(Err(e)),
+        }
+    } else {
+        None
+    };
+    let (mut updated, mut completed) = (Vec::new(), Vec::new());
+    let change = ProducerChange {
+        partition,
+        first: LogOffsetMetadata::offset_only(batch.base_offset),
+        marker,
+        options: AppendOptions::new(-1, AppendOrigin::Replication),
+    };
+    if let Err(e) = change.apply(producers, batch.header(), &mut updated, &mut completed) {
+        return Ok(Err(RecordError::Invalid(e.to_string().into())));
+    }
+    for update in updated {
+        producers.update(update);
+    }
+    match completed.first() {
+        Some(txn) => complete(producers, txn).map(Ok),
+        None => Ok(Ok(())),
+    }
+}
+
+/// Brings the producer state to `last_offset`: from the newest usable snapshot, and the log behind it. After a clean
+/// shutdown that is the snapshot alone, and no record is read.
+pub(super) fn rebuild_producer_state(
+    context: &LogContext,
+    partition: &TopicPartition,
+    dir: &Path,
+    producers: &mut ProducerStateManager,
+    segments: &[Arc<LogSegment>],
+    log_start_offset: i64,
+    last_offset: i64,
+    now: Time,
+    after_clean_shutdown: bool,
+) -> io::Result<()> {
+    let fs = &*context.env.fs;
+    let mut wanted: Vec<i64> = segments.iter().rev().take(2).map(|segment| segment.base_offset()).collect();
+    if after_clean_shutdown && producers.latest_snapshot_offset().is_none() {
+        // A log of before the idempotent producer, or a new one: there is nothing to read.
+        wanted.reverse();
+        for offset in wanted.into_iter().chain([last_offset]) {
+            producers.set_map_end_offset(offset);
+            producers.take_snapshot(fs, dir, false)?;
+        }
+        return Ok(());
+    }
+    let was_empty = producers.is_empty() && producers.map_end_offset() >= last_offset;
+    let expiration = context.producer_id_expiration_ms();
+    producers.truncate_and_reload(fs, dir, log_start_offset, last_offset, now.wall_ms, expiration)?;
+    if last_offset > producers.map_end_offset() && !was_empty {
+        let first = segments.partition_point(|segment| segment.base_offset() <= producers.map_end_offset());
+        for segment in segments.iter().skip(first.saturating_sub(1)) {
+            if segment.base_offset() >= last_offset {
+                break;
+            }
+            let start = segment.base_offset().max(producers.map_end_offset()).max(log_start_offset);
+            producers.set_map_end_offset(start);
+            if wanted.contains(&segment.base_offset()) && start == segment.base_offset() {
+                producers.take_snapshot(fs, dir, false)?;
+            }
+            replay_segment(context, partition, producers, segment, start, last_offset)?;
+        }
+    }
+    producers.set_map_end_offset(last_offset);
+    producers.take_snapshot(fs, dir, false)?;
+    Ok(())
+}
+
+/// Replays the batches of `[from, to)`.
+fn replay_segment(
+    context: &LogContext,
+    partition: &TopicPartition,
+    producers: &mut ProducerStateManager,
+    segment: &LogSegment,
+    from: i64,
+    to: i64,
+) -> io::Result<()> {
+    let fs = &*context.env.fs;
+    let Some(first) = segment.translate_offset(fs, from)? else { return Ok(()) };
+    let file = segment.log_file(fs)?;
+    let mut failure = Ok(());
+    segment.scan(fs, first.position, segment.size(), |at| {
+        if at.header.base_offset >= to {
+            return ControlFlow::Break(());
+        }
+        if !at.header.has_producer_id() {
+            return ControlFlow::Continue(());
+        }
+        failure = replay_at(context, partition, producers, &*file, at);
+        if failure.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    failure
+}
+
+fn replay_at(
+    context: &LogContext,
+    partition: &TopicPartition,
+    producers: &mut ProducerStateManager,
+    file: &dyn File,
+    at: crate::segment::BatchPosition,
+) -> io::Result<()> {
+    // A data batch's header says all; only a marker's record must be read.
+    let mut bytes = at.header.encode().to_vec();
+    if at.header.is_control_batch() {
+        bytes = vec![0; at.header.size_in_bytes()];
+        read_exact_at(file, &mut bytes, u64::from(at.position))?;
+    } else {
+        let records = i32::try_from(bytes.len() - LOG_OVERHEAD).unwrap_or(0);
+        if let Some(length) = bytes.get_mut(8..LOG_OVERHEAD) {
+            length.copy_from_slice(&records.to_be_bytes());
+        }
+    }
+    let batch = RecordBatch::first(&bytes).map_err(|e| invalid_data(e.to_string()))?;
+    let Some(batch) = batch else { return Ok(()) };
+    let replayed = replay_producer(context, partition, producers, &batch, |producers, txn| {
+        producers.complete_txn(txn);
+        Ok(())
+    })?;
+    replayed.map_err(|e| invalid_data(e.to_string()))
+}
+
+impl UnifiedLog {
+    pub(super) fn rebuild_producers(
+        &self,
+        writer: &mut Writer,
+        last_offset: i64,
+        now: Time,
+        after_clean_shutdown: bool,
+    ) -> Result<(), StorageError> {
+        let rebuilt = rebuild_producer_state(
+            &self.context,
+            &self.topic_partition,
+            &self.dir.path(),
+            &mut writer.producers,
+            &self.segments.load(),
+            self.log_start_offset(),
+            last_offset,
+            now,
+            after_clean_shutdown,
+        );
+        rebuilt.map_err(|e| self.fail("Error while rebuilding producer state of", e))
+    }
+}

@@ -1,0 +1,622 @@
+//! One segment: a `.log` file and its indexes.
+//!
+//! Owns: [`LogSegment`], [`FileSlice`], the shared directory path.
+//! Invariants: bytes below `size` are whole batches with rising offsets; bytes behind it do not exist for anybody.
+//! An index may lag behind the log, never run ahead of it.
+//! Concurrency: one writer (the log's lock); readers see `size` only after the bytes are in the file. Files open on
+//! demand and close when idle, so that an idle partition holds no descriptor.
+//! Crash: unsynced bytes and index entries are lost or torn; `recovery` cuts the one and rebuilds the other.
+
+use std::io::{self, IoSlice};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use bytes::Bytes;
+use env::{File, FileSystem, OpenMode, read_exact_at};
+use parking_lot::{Mutex, RwLock};
+use record::{BatchHeader, RECORD_BATCH_OVERHEAD};
+
+use crate::config::LogConfig;
+use crate::error::invalid_data;
+use crate::index::{At, Index, OffsetPosition, TimestampOffset, relative_offset};
+use crate::names::{
+    DELETED_FILE_SUFFIX, INDEX_FILE_SUFFIX, LOG_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX,
+    segment_file,
+};
+use crate::producer::ignore_missing;
+use crate::txn_index::TransactionIndex;
+
+/// Bytes read at once when batches are small: about two index intervals.
+const SCAN_CHUNK: usize = 8192;
+
+/// The directory of a log, which may be renamed while segments are open.
+#[derive(Debug)]
+pub struct SharedDir(RwLock<Arc<Path>>);
+
+impl SharedDir {
+    pub fn new(path: PathBuf) -> Arc<Self> {
+        Arc::new(SharedDir(RwLock::new(path.into())))
+    }
+
+    pub fn path(&self) -> Arc<Path> {
+        self.0.read().clone()
+    }
+
+    pub(crate) fn set(&self, path: PathBuf) {
+        *self.0.write() = path.into();
+    }
+}
+
+/// A region of a segment's file, to be sent as it is.
+#[derive(Clone)]
+pub struct FileSlice {
+    pub file: Arc<dyn File>,
+    pub position: u64,
+    pub len: u32,
+}
+
+impl FileSlice {
+    /// The bytes; fewer when the log was truncated meanwhile.
+    pub fn read(&self) -> io::Result<Bytes> {
+        let mut bytes = vec![0; self.len as usize];
+        let mut filled = 0;
+        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let n = self.file.read_at(rest, self.position + filled as u64)?;
+            if n == 0 {
+                break;
+            }
+            filled += n;
+        }
+        bytes.truncate(filled);
+        Ok(bytes.into())
+    }
+}
+
+impl std::fmt::Debug for FileSlice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileSlice({}+{})", self.position, self.len)
+    }
+}
+
+/// A batch in a segment's file.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchPosition {
+    pub header: BatchHeader,
+    pub position: u32,
+}
+
+impl BatchPosition {
+    pub fn size(&self) -> u32 {
+        self.header.size_in_bytes() as u32
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    /// `None`: not read from the time index yet.
+    max: Option<TimestampOffset>,
+    /// Maximum timestamp of the first batch; `None`: not read yet.
+    first_batch: Option<i64>,
+    created_ms: i64,
+    bytes_since_last_index_entry: u32,
+}
+
+struct LogHandle {
+    file: Option<Arc<dyn File>>,
+    used: bool,
+}
+
+pub struct LogSegment {
+    dir: Arc<SharedDir>,
+    base_offset: i64,
+    roll_jitter_ms: i64,
+    size: AtomicU32,
+    is_deleted: AtomicBool,
+    log: Mutex<LogHandle>,
+    offset_index: Index<OffsetPosition>,
+    time_index: Index<TimestampOffset>,
+    txn_index: TransactionIndex,
+    times: Mutex<Times>,
+}
+
+/// When a segment has had enough.
+pub(crate) struct RollParams {
+    pub(crate) max_timestamp: i64,
+    pub(crate) last_offset: i64,
+    pub(crate) size: u32,
+    pub(crate) now_ms: i64,
+}
+
+impl LogSegment {
+    /// A segment whose files are there.
+    pub fn existing(dir: Arc<SharedDir>, base_offset: i64, size: u32, now_ms: i64, jitter_ms: i64) -> Self {
+        LogSegment {
+            dir,
+            base_offset,
+            roll_jitter_ms: jitter_ms,
+            size: AtomicU32::new(size),
+            is_deleted: AtomicBool::new(false),
+            log: Mutex::new(LogHandle { file: None, used: false }),
+            offset_index: Index::existing(base_offset),
+            time_index: Index::existing(base_offset),
+            txn_index: TransactionIndex::existing(),
+            times: Mutex::new(Times { created_ms: now_ms, ..Times::default() }),
+        }
+    }
+
+    /// Makes the `.log` file; index files appear with their first entries. What lies under these names is garbage.
+    pub fn create(
+        fs: &dyn FileSystem,
+        dir: Arc<SharedDir>,
+        base_offset: i64,
+        now_ms: i64,
+        jitter_ms: i64,
+    ) -> io::Result<Self> {
+        let segment = LogSegment {
+            offset_index: Index::empty(base_offset),
+            time_index: Index::empty(base_offset),
+            txn_index: TransactionIndex::empty(),
+            ..Self::existing(dir, base_offset, 0, now_ms, jitter_ms)
+        };
+        drop(fs.open(&segment.path(LOG_FILE_SUFFIX), OpenMode::Truncate)?);
+        segment.times.lock().max = Some(segment.no_timestamp());
+        Ok(segment)
+    }
+
+    fn no_timestamp(&self) -> TimestampOffset {
+        TimestampOffset { timestamp: -1, offset: self.base_offset }
+    }
+
+    pub fn base_offset(&self) -> i64 {
+        self.base_offset
+    }
+
+    pub fn size(&self) -> u32 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub fn path(&self, suffix: &str) -> PathBuf {
+        let mut name = segment_file(self.base_offset, suffix);
+        if self.is_deleted.load(Ordering::Acquire) {
+            name.push_str(DELETED_FILE_SUFFIX);
+        }
+        self.dir.path().join(name)
+    }
+
+    pub fn log_file(&self, fs: &dyn FileSystem) -> io::Result<Arc<dyn File>> {
+        let mut handle = self.log.lock();
+        handle.used = true;
+        if let Some(file) = &handle.file {
+            return Ok(file.clone());
+        }
+        let file = fs.open(&self.path(LOG_FILE_SUFFIX), OpenMode::ReadWrite)?;
+        handle.file = Some(file.clone());
+        Ok(file)
+    }
+
+    fn with_offset_index<T>(
+        &self,
+        fs: &dyn FileSystem,
+        f: impl FnOnce(&Index<OffsetPosition>, At<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        f(&self.offset_index, At { fs, locate: &|| self.path(INDEX_FILE_SUFFIX) })
+    }
+
+    fn with_time_index<T>(
+        &self,
+        fs: &dyn FileSystem,
+        f: impl FnOnce(&Index<TimestampOffset>, At<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        f(&self.time_index, At { fs, locate: &|| self.path(TIME_INDEX_FILE_SUFFIX) })
+    }
+
+    pub(crate) fn with_txn_index<T>(
+        &self,
+        fs: &dyn FileSystem,
+        f: impl FnOnce(&TransactionIndex, At<'_>) -> io::Result<T>,
+    ) -> io::Result<T> {
+        f(&self.txn_index, At { fs, locate: &|| self.path(TXN_INDEX_FILE_SUFFIX) })
+    }
+
+    /// Whether these records go into a new segment.
+    pub(crate) fn should_roll(
+        &self,
+        fs: &dyn FileSystem,
+        config: &LogConfig,
+        params: &RollParams,
+    ) -> io::Result<bool> {
+        let size = self.size();
+        if size > config.segment_size_bytes.saturating_sub(params.size)
+            || relative_offset(self.base_offset, params.last_offset).is_none()
+        {
+            return Ok(true);
+        }
+        if size == 0 {
+            return Ok(false);
+        }
+        let waited = self.time_waited_for_roll(fs, params.now_ms, params.max_timestamp)?;
+        let max_index = config.max_index_size_bytes;
+        Ok(waited > config.max_segment_ms() - self.roll_jitter_ms
+            || self.with_offset_index(fs, |index, at| index.is_full(at, max_index))?
+            || self.with_time_index(fs, |index, at| index.is_full(at, max_index))?)
+    }
+
+    /// Time between the first batch and `timestamp`; without timestamps the segment's own age.
+    fn time_waited_for_roll(&self, fs: &dyn FileSystem, now_ms: i64, timestamp: i64) -> io::Result<i64> {
+        if self.times.lock().first_batch.is_none() {
+            let first = self.first_batch(fs)?.map(|batch| batch.header.max_timestamp);
+            self.times.lock().first_batch = first;
+        }
+        let times = *self.times.lock();
+        Ok(match times.first_batch {
+            Some(first) if first >= 0 => timestamp - first,
+            _ => now_ms - times.created_ms,
+        })
+    }
+
+    fn first_batch(&self, fs: &dyn FileSystem) -> io::Result<Option<BatchPosition>> {
+        let mut first = None;
+        self.scan(fs, 0, self.size(), |batch| {
+            first = Some(batch);
+            ControlFlow::Break(())
+        })?;
+        Ok(first)
+    }
+
+    /// Writes whole batches at the end. `bufs` together are the bytes of `batches`.
+    pub(crate) fn append(
+        &self,
+        fs: &dyn FileSystem,
+        bufs: &[IoSlice<'_>],
+        batches: impl Iterator<Item = BatchHeader>,
+        index_interval: u32,
+    ) -> io::Result<()> {
+        let mut position = self.size();
+        let len: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let end = u32::try_from(len).ok().and_then(|len| position.checked_add(len));
+        let end = end.ok_or_else(|| invalid_data("segment would exceed 4 GiB"))?;
+        let file = self.log_file(fs)?;
+        if let Err(e) = file.write_vectored_at(bufs, u64::from(position)) {
+            // Half a batch must not stay: the next start would have to find and cut it.
+            file.set_len(u64::from(position))?;
+            return Err(e);
+        }
+        let mut times = self.loaded_times(fs)?;
+        for batch in batches {
+            self.index_batch(fs, &mut times, &batch, position, index_interval)?;
+            position += batch.size_in_bytes() as u32;
+        }
+        *self.times.lock() = times;
+        debug_assert_eq!(position, end, "headers and bytes disagree");
+        self.size.store(end, Ordering::Release);
+        Ok(())
+    }
+
+    fn index_batch(
+        &self,
+        fs: &dyn FileSystem,
+        times: &mut Times,
+        batch: &BatchHeader,
+        position: u32,
+        index_interval: u32,
+    ) -> io::Result<()> {
+        let last_offset = batch.last_offset();
+        let mut max = times.max.unwrap_or(self.no_timestamp());
+        if batch.max_timestamp > max.timestamp {
+            max = TimestampOffset { timestamp: batch.max_timestamp, offset: last_offset };
+        }
+        times.max = Some(max);
+        if position == 0 {
+            times.first_batch = Some(batch.max_timestamp);
+        }
+        if times.bytes_since_last_index_entry > index_interval {
+            times.bytes_since_last_index_entry = 0;
+            self.tolerate_full_disk(self.with_offset_index(fs, |index, at| {
+                index.append(at, OffsetPosition { offset: last_offset, position })
+            }))?;
+            self.tolerate_full_disk(self.append_time_index(fs, max))?;
+        }
+        times.bytes_since_last_index_entry =
+            times.bytes_since_last_index_entry.saturating_add(batch.size_in_bytes() as u32);
+        Ok(())
+    }
+
+    /// Index entries stay in memory until there is room again: the records are safe without them.
+    fn tolerate_full_disk(&self, result: io::Result<()>) -> io::Result<()> {
+        match result {
+            Err(e) if is_full(&e) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn append_time_index(&self, fs: &dyn FileSystem, max: TimestampOffset) -> io::Result<()> {
+        self.with_time_index(fs, |index, at| {
+            if index.last(at)?.map_or(-1, |last| last.timestamp) < max.timestamp {
+                index.append(at, max)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn loaded_times(&self, fs: &dyn FileSystem) -> io::Result<Times> {
+        let mut times = *self.times.lock();
+        if times.max.is_none() {
+            let last = self.with_time_index(fs, |index, at| index.last(at))?;
+            times.max = Some(last.unwrap_or(self.no_timestamp()));
+            self.times.lock().max = times.max;
+        }
+        Ok(times)
+    }
+
+    /// The largest timestamp and a last offset of its batch; timestamp -1 when there is none.
+    pub fn max_timestamp_so_far(&self, fs: &dyn FileSystem) -> io::Result<TimestampOffset> {
+        Ok(self.loaded_times(fs)?.max.unwrap_or(self.no_timestamp()))
+    }
+
+    /// What retention goes by: the largest timestamp, or the file's age.
+    pub fn largest_timestamp(&self, fs: &dyn FileSystem) -> io::Result<i64> {
+        let max = self.max_timestamp_so_far(fs)?.timestamp;
+        if max >= 0 { Ok(max) } else { Ok(fs.metadata(&self.path(LOG_FILE_SUFFIX))?.modified_ms) }
+    }
+
+    /// Calls `f` with every batch that begins at or after `from` and before `to`.
+    pub fn scan(
+        &self,
+        fs: &dyn FileSystem,
+        from: u32,
+        to: u32,
+        f: impl FnMut(BatchPosition) -> ControlFlow<()>,
+    ) -> io::Result<()> {
+        scan_batches(&*self.log_file(fs)?, from, to, f)
+    }
+
+    /// The first batch whose last offset is at least `offset`.
+    pub fn translate_offset(&self, fs: &dyn FileSystem, offset: i64) -> io::Result<Option<BatchPosition>> {
+        let size = self.size();
+        if size == 0 {
+            return Ok(None);
+        }
+        let entry = self.with_offset_index(fs, |index, at| index.lookup(at, offset))?;
+        let from = entry.map_or(0, |entry| entry.position);
+        let mut found = None;
+        self.scan(fs, from, size, |batch| {
+            if batch.header.last_offset() >= offset {
+                found = Some(batch);
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+
+    /// Where the indexes say a search for `timestamp` may begin.
+    pub(crate) fn position_for_timestamp(
+        &self,
+        fs: &dyn FileSystem,
+        timestamp: i64,
+        starting_offset: i64,
+    ) -> io::Result<u32> {
+        let found = self.with_time_index(fs, |index, at| index.lookup(at, timestamp))?;
+        let offset = found.map_or(self.base_offset, |entry| entry.offset).max(starting_offset);
+        let entry = self.with_offset_index(fs, |index, at| index.lookup(at, offset))?;
+        Ok(entry.map_or(0, |entry| entry.position))
+    }
+
+    pub(crate) fn position_for_offset(&self, fs: &dyn FileSystem, offset: i64) -> io::Result<u32> {
+        let entry = self.with_offset_index(fs, |index, at| index.lookup(at, offset))?;
+        Ok(entry.map_or(0, |entry| entry.position))
+    }
+
+    /// An offset that no batch of the region behind `position` exceeds, from the index.
+    pub(crate) fn fetch_upper_bound_offset(
+        &self,
+        fs: &dyn FileSystem,
+        position: u32,
+        len: u32,
+    ) -> io::Result<Option<i64>> {
+        let end = i64::from(position) + i64::from(len);
+        let entry = self.with_offset_index(fs, |index, at| index.lookup_value(at, end))?;
+        Ok(entry.map(|entry| entry.offset))
+    }
+
+    /// The offset after the last record, read from the end of the file.
+    pub(crate) fn read_next_offset(&self, fs: &dyn FileSystem) -> io::Result<i64> {
+        let last = self.with_offset_index(fs, |index, at| index.last(at))?;
+        let mut next = self.base_offset;
+        let from = last.map_or(0, |entry| entry.position).min(self.size());
+        self.scan(fs, from, self.size(), |batch| {
+            next = batch.header.next_offset();
+            ControlFlow::Continue(())
+        })?;
+        Ok(next)
+    }
+
+    /// Removes `offset` and everything after it; returns the bytes removed.
+    pub(crate) fn truncate_to(&self, fs: &dyn FileSystem, offset: i64, now_ms: i64) -> io::Result<u32> {
+        let mapping = self.translate_offset(fs, offset)?;
+        self.with_offset_index(fs, |index, at| index.truncate_to(at, offset))?;
+        self.with_time_index(fs, |index, at| index.truncate_to(at, offset))?;
+        self.with_txn_index(fs, |index, at| index.truncate_to(at, offset))?;
+        let removed = match mapping {
+            None => 0,
+            Some(batch) => {
+                let old = self.size();
+                // Readers must not be offered bytes that are about to go.
+                self.size.store(batch.position, Ordering::Release);
+                self.log_file(fs)?.set_len(u64::from(batch.position))?;
+                old - batch.position
+            }
+        };
+        let mut times = *self.times.lock();
+        times.bytes_since_last_index_entry = 0;
+        if self.size() == 0 {
+            times.created_ms = now_ms;
+            times.first_batch = None;
+        }
+        times.max = Some(self.read_largest_timestamp(fs)?);
+        *self.times.lock() = times;
+        Ok(removed)
+    }
+
+    fn read_largest_timestamp(&self, fs: &dyn FileSystem) -> io::Result<TimestampOffset> {
+        let last = self.with_time_index(fs, |index, at| index.last(at))?;
+        let mut max = last.unwrap_or(self.no_timestamp());
+        if self.size() > 0 {
+            let from = self.position_for_offset(fs, max.offset)?;
+            self.scan(fs, from, self.size(), |batch| {
+                if batch.header.max_timestamp > max.timestamp {
+                    let (timestamp, offset) = (batch.header.max_timestamp, batch.header.last_offset());
+                    max = TimestampOffset { timestamp, offset };
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(max)
+    }
+
+    /// Makes everything durable.
+    pub fn flush(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        self.log_file(fs)?.sync_data()?;
+        self.with_offset_index(fs, |index, at| index.flush(at))?;
+        self.with_time_index(fs, |index, at| index.flush(at))?;
+        self.with_txn_index(fs, |index, at| index.flush(at))
+    }
+
+    /// Completes the indexes: the last time index entry, and files where there are none yet.
+    pub(crate) fn on_become_inactive(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        let max = self.max_timestamp_so_far(fs)?;
+        self.append_time_index(fs, max)?;
+        self.with_offset_index(fs, |index, at| index.trim(at))?;
+        self.with_time_index(fs, |index, at| index.trim(at))
+    }
+
+    /// Writes index entries that wait in memory, and a last time index entry.
+    pub(crate) fn complete_indexes(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        let max = self.max_timestamp_so_far(fs)?;
+        self.append_time_index(fs, max)?;
+        self.with_offset_index(fs, |index, at| index.write(at))?;
+        self.with_time_index(fs, |index, at| index.write(at))
+    }
+
+    /// Renames the files with `.deleted`; those that hold them open read on.
+    pub(crate) fn mark_deleted(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        let suffixes = [LOG_FILE_SUFFIX, INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX];
+        let names = suffixes.map(|suffix| self.path(suffix));
+        for from in names {
+            let mut to = from.clone().into_os_string();
+            to.push(DELETED_FILE_SUFFIX);
+            ignore_missing(fs.rename(&from, Path::new(&to)))?;
+        }
+        self.is_deleted.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes the files under whatever name they have.
+    pub(crate) fn remove_files(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        for suffix in [LOG_FILE_SUFFIX, INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX] {
+            ignore_missing(fs.remove_file(&self.path(suffix)))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close_if_idle(&self) {
+        {
+            let mut handle = self.log.lock();
+            if !std::mem::take(&mut handle.used) {
+                handle.file = None;
+            }
+        }
+        self.offset_index.close_if_idle();
+        self.time_index.close_if_idle();
+        self.txn_index.close_if_idle();
+    }
+
+    pub(crate) fn close(&self) {
+        self.log.lock().file = None;
+        self.offset_index.close();
+        self.time_index.close();
+        self.txn_index.close();
+    }
+
+    /// Starts the indexes and the timestamps over; `recovery` fills them.
+    pub(crate) fn reset_indexes(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        self.with_offset_index(fs, |index, at| index.reset(at))?;
+        self.with_time_index(fs, |index, at| index.reset(at))?;
+        self.with_txn_index(fs, |index, at| index.reset(at))?;
+        let mut times = self.times.lock();
+        times.max = Some(self.no_timestamp());
+        times.first_batch = None;
+        times.bytes_since_last_index_entry = 0;
+        Ok(())
+    }
+
+    /// As [`LogSegment::append`] for a batch that is in the file already.
+    pub(crate) fn reindex(
+        &self,
+        fs: &dyn FileSystem,
+        batch: &BatchHeader,
+        position: u32,
+        index_interval: u32,
+    ) -> io::Result<()> {
+        let mut times = *self.times.lock();
+        self.index_batch(fs, &mut times, batch, position, index_interval)?;
+        *self.times.lock() = times;
+        Ok(())
+    }
+
+    /// Cuts the file at `size`, without looking at the indexes.
+    pub(crate) fn cut(&self, fs: &dyn FileSystem, size: u32) -> io::Result<()> {
+        self.size.store(size, Ordering::Release);
+        let file = self.log_file(fs)?;
+        if file.len()? > u64::from(size) { file.set_len(u64::from(size)) } else { Ok(()) }
+    }
+}
+
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Walks the headers of the batches that begin in `[from, to)`. Stops without error at a batch that `to` cuts off.
+pub fn scan_batches(
+    file: &dyn File,
+    from: u32,
+    to: u32,
+    mut f: impl FnMut(BatchPosition) -> ControlFlow<()>,
+) -> io::Result<()> {
+    let mut chunk = [0; SCAN_CHUNK];
+    let (mut start, mut filled) = (0_u32, 0_usize);
+    let mut position = from;
+    let mut want = SCAN_CHUNK;
+    while position < to {
+        let in_chunk = |filled: usize| {
+            position
+                .checked_sub(start)
+                .map(|at| at as usize)
+                .filter(|at| at + RECORD_BATCH_OVERHEAD <= filled)
+        };
+        let at = match in_chunk(filled) {
+            Some(at) => at,
+            None => {
+                let len = want.min((to - position) as usize);
+                let target = chunk.get_mut(..len).ok_or(io::ErrorKind::InvalidInput)?;
+                read_exact_at(file, target, u64::from(position))?;
+                (start, filled) = (position, len);
+                0
+            }
+        };
+        let header = BatchHeader::parse(chunk.get(at..filled).unwrap_or_default());
+        let header = header.map_err(|e| invalid_data(format!("at position {position}: {e}")))?;
+        let Some(header) = header else { return Ok(()) };
+        let end = position as usize + header.size_in_bytes();
+        let Some(end) = u32::try_from(end).ok().filter(|end| *end <= to) else { return Ok(()) };
+        if f(BatchPosition { header, position }).is_break() {
+            return Ok(());
+        }
+        // Behind a large batch nothing else of the chunk is of use.
+        want = if header.size_in_bytes() > SCAN_CHUNK { 64 } else { SCAN_CHUNK };
+        position = end;
+    }
+    Ok(())
+}
