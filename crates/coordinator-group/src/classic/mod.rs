@@ -1,0 +1,7 @@
+//! Groups of the classic protocol: members, their state machine, what they answer.
+
+mod group;
+mod member;
+
+pub(crate) use group::{ClassicGroup, ClassicGroupState};
+pub(crate) use member::ClassicGroupMember;

@@ -1,0 +1,1 @@
+//! The runtime with a counter as its state machine.
