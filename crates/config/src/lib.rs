@@ -11,10 +11,12 @@
 
 pub mod alter;
 pub mod client_metrics;
+pub mod container;
 pub mod describe;
 pub mod dynamic;
 pub mod error;
 pub mod group;
+pub mod meta;
 pub mod net;
 pub mod properties;
 pub mod server;
