@@ -16,7 +16,7 @@ use crate::varint::{size_of_varint, zigzag_decode_32, zigzag_decode_64};
 /// Bytes of the window before one large record makes it grow.
 const WINDOW_SIZE: usize = 64 << 10;
 
-const INVALID_STRUCTURE: RecordError = RecordError::invalid("Found invalid record structure");
+const INVALID_STRUCTURE: RecordError = RecordError::invalid("Record is cut off or malformed");
 
 /// What is known of a record whose key, value and headers were skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,9 +107,8 @@ impl<'a> RecordStream<'a> {
         let size = self.read_size()?;
         while self.end - self.start < size {
             if !self.fill()? {
-                let message = format!(
-                    "Invalid record size: expected {size} bytes in record payload, but the record payload reached EOF."
-                );
+                let message =
+                    format!("Record has a size of {size}, but the decompressed batch ends within it");
                 return Err(RecordError::Invalid(message.into()));
             }
         }
@@ -130,12 +129,12 @@ impl<'a> RecordStream<'a> {
     fn read_size(&mut self) -> Result<usize, RecordError> {
         let size = self.varint()?.ok_or(PREMATURE_EOF)?;
         let Ok(length) = usize::try_from(size) else {
-            return Err(RecordError::Invalid(format!("Invalid record size: {size} is negative.").into()));
+            return Err(RecordError::Invalid(format!("Record has a size of {size}").into()));
         };
         if length > self.max_record_body_size {
             let limit = self.max_record_body_size;
             let message =
-                format!("Invalid record size: {size} exceeds the configured maximum record size of {limit}.");
+                format!("Record has a size of {size}, max.decompressed.message.bytes allows {limit}");
             return Err(RecordError::Invalid(message.into()));
         }
         Ok(length)
@@ -152,13 +151,13 @@ impl<'a> RecordStream<'a> {
         self.skip(value_size)?;
         let header_count = self.varint()?.ok_or(INVALID_STRUCTURE)?;
         if header_count < 0 {
-            let message = format!("Found invalid number of record headers {header_count}");
+            let message = format!("Record has a header count of {header_count}");
             return Err(RecordError::Invalid(message.into()));
         }
         for _ in 0..header_count {
             let key_size = self.varint()?.ok_or(INVALID_STRUCTURE)?;
             if key_size < 0 {
-                let message = format!("Invalid negative header key size {key_size}");
+                let message = format!("Header name has a size of {key_size}");
                 return Err(RecordError::Invalid(message.into()));
             }
             self.skip(key_size)?;
@@ -224,8 +223,7 @@ impl<'a> RecordStream<'a> {
                 return Ok(());
             }
             if !self.fill()? {
-                let message =
-                    format!("Reached end of input stream before skipping all bytes. Remaining bytes:{left}");
+                let message = format!("Decompressed batch ends {left} bytes before a record does");
                 return Err(RecordError::Invalid(message.into()));
             }
         }
