@@ -40,6 +40,8 @@ pub struct RecordStream<'a> {
     context: RecordContext,
     remaining: u32,
     max_record_body_size: usize,
+    /// Largest record that is brought into memory as a whole.
+    max_window_size: usize,
 }
 
 impl<'a> RecordStream<'a> {
@@ -54,7 +56,24 @@ impl<'a> RecordStream<'a> {
             window.resize(WINDOW_SIZE, 0);
         }
         let context = RecordContext::of(header);
-        Ok(RecordStream { reader, window, start: 0, end: 0, context, remaining, max_record_body_size })
+        let max_window_size = max_record_body_size;
+        Ok(RecordStream {
+            reader,
+            window,
+            start: 0,
+            end: 0,
+            context,
+            remaining,
+            max_record_body_size,
+            max_window_size,
+        })
+    }
+
+    /// Makes [`next_record`](Self::next_record) fail with [`CodecError::TooLarge`] at a larger record, which
+    /// [`next_partial`](Self::next_partial) would still skip.
+    pub fn limit_window(mut self, max_window_size: usize) -> RecordStream<'a> {
+        self.max_window_size = max_window_size;
+        self
     }
 
     /// The next record, completely checked. Its bytes live until the next call.
@@ -105,6 +124,9 @@ impl<'a> RecordStream<'a> {
     /// Brings one record into the window; answers where its body stands.
     fn read_body(&mut self) -> Result<(usize, usize), RecordError> {
         let size = self.read_size()?;
+        if size > self.max_window_size {
+            return Err(CodecError::TooLarge { limit: self.max_window_size }.into());
+        }
         while self.end - self.start < size {
             if !self.fill()? {
                 let message =
