@@ -144,11 +144,10 @@ fn derive_listeners(environment: &mut BTreeMap<String, String>) -> Result<(), Co
         }
         environment.remove(ADVERTISED);
     }
-    if set(environment, "KAFKA_LISTENERS").is_none() && !controller_only {
-        if let Some(advertised) = set(environment, ADVERTISED) {
-            let listeners = listen_everywhere(advertised);
-            environment.insert("KAFKA_LISTENERS".to_owned(), listeners);
-        }
+    let underivable = controller_only || set(environment, "KAFKA_LISTENERS").is_some();
+    if let Some(advertised) = set(environment, ADVERTISED).filter(|_| !underivable) {
+        let listeners = listen_everywhere(advertised);
+        environment.insert("KAFKA_LISTENERS".to_owned(), listeners);
     }
     Ok(())
 }
