@@ -52,6 +52,19 @@ impl<K: Ord> TimelineSet<K> {
     {
         self.map.contains_key(key)
     }
+
+    /// The members that are at least `from`, in order.
+    pub fn iter_from<'a, Q: Ord + ?Sized>(&'a self, from: &Q) -> impl Iterator<Item = &'a K> + use<'a, K, Q>
+    where
+        K: Borrow<Q>,
+    {
+        self.map.iter_from(from).map(|(k, _)| k)
+    }
+
+    /// The least member.
+    pub fn first(&self) -> Option<&K> {
+        self.map.first().map(|(k, _)| k)
+    }
 }
 
 impl<K: Ord + Clone> TimelineSet<K> {

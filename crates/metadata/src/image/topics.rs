@@ -111,7 +111,7 @@ impl TopicsImage {
     }
 
     /// The ids of the topics that a `ClearElrRecord` means.
-    pub(crate) fn topics_to_clear(&self, record: &ClearElrRecord) -> Result<Vec<Uuid>, ReplayError> {
+    pub fn topics_to_clear(&self, record: &ClearElrRecord) -> Result<Vec<Uuid>, ReplayError> {
         if record.topic_name.is_empty() {
             return Ok(self.by_id.keys().copied().collect());
         }
