@@ -65,6 +65,14 @@ impl LogDir {
         if self.is_offline() { Err(StorageError::Offline(self.path.clone())) } else { Ok(()) }
     }
 
+    /// A failure at the start, of whatever kind: the directory is not used.
+    pub(crate) fn fail_for_good(&self, doing: &str, error: io::Error) {
+        let error = io_error(doing, &self.path, error);
+        tracing::error!("Log dir {} is offline: {error}", self.path.display());
+        self.offline.store(true, Ordering::Release);
+        *self.failure.lock() = Some(error.to_string());
+    }
+
     /// Turns an IO error into a storage error. A full disk and bytes that make no sense leave the directory online.
     pub(crate) fn fail(&self, doing: &str, path: &Path, error: io::Error) -> StorageError {
         let is_disk_failure = !is_full(&error) && error.kind() != io::ErrorKind::InvalidData;

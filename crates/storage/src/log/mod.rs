@@ -355,14 +355,23 @@ impl UnifiedLog {
         Ok(())
     }
 
-    /// Renames the directory, as deletion and the end of a move do.
+    /// Writes `partition.metadata` and the leader epochs when they are behind; true when there was anything to write.
+    pub(crate) fn flush_small_files(&self) -> Result<bool, StorageError> {
+        let is_behind = self.metadata_dirty.load(Ordering::Acquire) || self.epochs.lock().is_dirty();
+        if is_behind && !self.writer.lock().closed {
+            self.maybe_flush_metadata()?;
+            self.flush_epochs()?;
+        }
+        Ok(is_behind)
+    }
+
+    /// Renames the directory, as deletion does. Making the new name durable is the caller's.
     pub(crate) fn rename_dir(&self, name: &str) -> Result<(), StorageError> {
         let _writer = self.writer.lock();
         self.log_dir.check_online()?;
         let from = self.dir.path();
         let to = self.log_dir.path().join(name);
-        let renamed = self.fs().rename(&from, &to).and_then(|()| self.fs().sync_dir(self.log_dir.path()));
-        renamed.map_err(|e| self.fail("Error while renaming dir for", e))?;
+        self.fs().rename(&from, &to).map_err(|e| self.fail("Error while renaming dir for", e))?;
         self.dir.set(to);
         Ok(())
     }
