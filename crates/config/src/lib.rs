@@ -11,12 +11,15 @@
 
 pub mod alter;
 pub mod client_metrics;
+pub mod container;
 pub mod describe;
 pub mod dynamic;
 pub mod error;
 pub mod group;
+pub mod meta;
 pub mod net;
 pub mod properties;
+pub mod reference;
 pub mod server;
 pub mod suggest;
 pub mod table;
@@ -30,6 +33,7 @@ pub use dynamic::BrokerConfigs;
 pub use error::{ConfigError, ErrorKind};
 pub use net::{Endpoint, SecurityProtocol};
 pub use properties::{Properties, PropertiesError};
+pub use reference::reference_page;
 pub use server::{ConfigWarning, ProcessRole, ReplicationFactor, ServerConfig, ServerValues};
 pub use table::{
     ConfigKey, ConfigTable, ConfigType, DefaultValue, UpdateMode, broker_table, client_metrics_table,

@@ -278,4 +278,17 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn every_key_is_documented_in_one_sentence() {
+        for (scope, table, ..) in TABLES {
+            for key in table().keys() {
+                assert!(
+                    key.documentation.len() > 20 && key.documentation.ends_with('.'),
+                    "{scope} {}",
+                    key.name
+                );
+            }
+        }
+    }
 }

@@ -131,7 +131,7 @@ impl Validator {
             Self::GzipLevel => "1 to 9, or -1".to_owned(),
             Self::QuorumVoters => "a list of id@host:port".to_owned(),
             Self::BootstrapServers => "a list of host:port".to_owned(),
-            Self::ThrottledReplicas => "* or a list of partition:broker".to_owned(),
+            Self::ThrottledReplicas => "`*` or a list of partition:broker".to_owned(),
             Self::ShareOffsetReset => "earliest, latest, by_duration:PnDTnHnMn.nS".to_owned(),
         }
     }

@@ -72,7 +72,7 @@ impl BatchHeader {
         match magic as i8 {
             MAGIC_VALUE_V2 => Self::parse_v2(bytes, batch_length),
             magic @ (0 | 1) => Self::parse_legacy(bytes, base_offset, batch_length, magic),
-            magic => Err(RecordError::Corrupt(format!("Invalid magic found in record: {magic}").into())),
+            magic => Err(RecordError::Corrupt(format!("Batch has the unknown magic {magic}").into())),
         }
     }
 
@@ -267,7 +267,7 @@ fn overhead(bytes: &[u8]) -> Result<Option<(i64, i32)>, RecordError> {
     let (Some(base_offset), Some(length)) = (cursor.i64(), cursor.i32()) else { return Ok(None) };
     if length < RECORD_OVERHEAD_V0 as i32 {
         let message =
-            format!("Record size {length} is less than the minimum record overhead ({RECORD_OVERHEAD_V0})");
+            format!("Batch has a length of {length}, below the least possible, {RECORD_OVERHEAD_V0}");
         return Err(RecordError::Corrupt(message.into()));
     }
     if bytes.len() < HEADER_SIZE_UP_TO_MAGIC {
@@ -279,9 +279,7 @@ fn overhead(bytes: &[u8]) -> Result<Option<(i64, i32)>, RecordError> {
 #[cold]
 fn too_small(batch_length: i32) -> RecordError {
     let size = i64::from(batch_length) + LOG_OVERHEAD as i64;
-    let message = format!(
-        "Record batch is corrupt (the size {size} is smaller than the minimum allowed overhead {RECORD_BATCH_OVERHEAD})"
-    );
+    let message = format!("Batch of {size} bytes is smaller than the header of its format");
     RecordError::Corrupt(message.into())
 }
 
@@ -307,7 +305,7 @@ impl<'a> RecordBatch<'a> {
         let Some((_, length)) = overhead(bytes)? else { return Ok(None) };
         let magic = bytes.get(MAGIC_OFFSET).copied().unwrap_or_default() as i8;
         if !(0..=MAGIC_VALUE_V2).contains(&magic) {
-            return Err(RecordError::Corrupt(format!("Invalid magic found in record: {magic}").into()));
+            return Err(RecordError::Corrupt(format!("Batch has the unknown magic {magic}").into()));
         }
         let Some(batch) = bytes.get(..LOG_OVERHEAD + length as usize) else { return Ok(None) };
         let header = BatchHeader::parse(batch)?;
@@ -347,7 +345,7 @@ impl<'a> RecordBatch<'a> {
             return Ok(());
         }
         let stored = self.header.crc;
-        let message = format!("Record is corrupt (stored crc = {stored}, computed crc = {computed})");
+        let message = format!("Batch is corrupt: it says CRC {stored}, its bytes have {computed}");
         Err(RecordError::Corrupt(message.into()))
     }
 

@@ -269,7 +269,7 @@ impl RecordBatchBuilder {
 
     /// Offset the next [`append`](Self::append) will use.
     pub fn next_offset(&self) -> i64 {
-        self.last_offset.map_or(self.options.base_offset, |offset| offset + 1)
+        self.last_offset.map_or(self.options.base_offset, |offset| offset.saturating_add(1))
     }
 
     pub fn count(&self) -> i32 {

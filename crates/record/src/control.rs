@@ -65,15 +65,11 @@ impl ControlRecordType {
     pub fn parse_type_id(key: &[u8]) -> Result<i16, RecordError> {
         let mut cursor = Cursor::new(key);
         let (Some(version), Some(id)) = (cursor.i16(), cursor.i16()) else {
-            let message = format!(
-                "Invalid value size found for control record key. Must have at least 4 bytes, but found only {}",
-                key.len()
-            );
+            let message = format!("Key of a control record has {} bytes instead of 4", key.len());
             return Err(RecordError::Invalid(message.into()));
         };
         if version < 0 {
-            let message =
-                format!("Invalid version found for control record: {version}. May indicate data corruption");
+            let message = format!("Key of a control record has version {version}");
             return Err(RecordError::Invalid(message.into()));
         }
         Ok(id)
@@ -110,7 +106,7 @@ impl EndTransactionMarker {
             ControlRecordType::Abort => false,
             other => {
                 let name = other.name();
-                let message = format!("Invalid control record type for end transaction marker {name}");
+                let message = format!("{name} is no end of a transaction");
                 return Err(RecordError::Invalid(message.into()));
             }
         };
@@ -119,9 +115,7 @@ impl EndTransactionMarker {
             return Err(RecordError::invalid("End transaction marker is cut off"));
         };
         if version < 0 {
-            let message = format!(
-                "Invalid version found for end transaction marker: {version}. May indicate data corruption"
-            );
+            let message = format!("End transaction marker has version {version}");
             return Err(RecordError::Invalid(message.into()));
         }
         Ok(EndTransactionMarker { committed, coordinator_epoch })

@@ -132,6 +132,9 @@ impl From<RecordError> for AppendError {
         match error {
             RecordError::Corrupt(message) => AppendError::Corrupt(message.into_owned()),
             RecordError::Invalid(message) => AppendError::InvalidBatch(message.into_owned()),
+            RecordError::Codec(error @ CodecError::TooLarge { .. }) => {
+                AppendError::RecordTooLarge(error.to_string())
+            }
             RecordError::Codec(error) => AppendError::Unreadable(error.to_string()),
         }
     }

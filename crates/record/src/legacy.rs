@@ -156,7 +156,7 @@ impl<'a> DeepIter<'a> {
         let Some((offset, bytes)) = next_entry(&mut self.rest)? else { return Ok(None) };
         let message = Message::parse(bytes)?;
         if message.attributes & COMPRESSION_MASK != 0 {
-            return Err(RecordError::invalid("Inner messages must not be compressed"));
+            return Err(RecordError::invalid("A message inside a compressed one is compressed too"));
         }
         let timestamp = match self.log_append_time {
             Some(time) if message.magic == MAGIC_VALUE_V1 => time,

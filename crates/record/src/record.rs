@@ -72,12 +72,12 @@ impl<'a> Headers<'a> {
     }
 }
 
-const INVALID_STRUCTURE: RecordError = RecordError::invalid("Found invalid record structure");
+const INVALID_STRUCTURE: RecordError = RecordError::invalid("Record is cut off or malformed");
 
 fn read_header<'a>(cursor: &mut Cursor<'a>) -> Result<Header<'a>, RecordError> {
     let key_size = cursor.varint().ok_or(INVALID_STRUCTURE)?;
     let Ok(key_length) = usize::try_from(key_size) else {
-        let message = format!("Invalid negative header key size {key_size}");
+        let message = format!("Header name has a size of {key_size}");
         return Err(RecordError::Invalid(message.into()));
     };
     let key = cursor.bytes(key_length).ok_or(INVALID_STRUCTURE)?;
@@ -176,11 +176,9 @@ pub(crate) fn read_record_body<'a>(
 #[cold]
 fn invalid_header_count(count: i32) -> RecordError {
     if count < 0 {
-        RecordError::Invalid(format!("Found invalid number of record headers {count}").into())
+        RecordError::Invalid(format!("Record has a header count of {count}").into())
     } else {
-        let message = format!(
-            "Found invalid number of record headers. {count} is larger than the remaining size of the buffer"
-        );
+        let message = format!("Record has a header count of {count}, more than its bytes can hold");
         RecordError::Invalid(message.into())
     }
 }
@@ -200,9 +198,7 @@ fn read_headers<'a>(
     }
     if cursor.remaining() != 0 {
         let read = body_size.saturating_sub(cursor.remaining());
-        let message = format!(
-            "Invalid record size: expected to read {body_size} bytes in record payload, but instead read {read}"
-        );
+        let message = format!("Record of {body_size} bytes has contents of {read}");
         return Err(RecordError::Invalid(message.into()));
     }
     Ok(Headers { count, bytes })
@@ -244,15 +240,14 @@ impl<'a> RecordIter<'a> {
 
 pub(crate) fn record_count(header: &BatchHeader) -> Result<u32, RecordError> {
     u32::try_from(header.count).map_err(|_| {
-        let message = format!("Found invalid record count {} in magic v{} batch", header.count, header.magic);
+        let message = format!("Batch of format v{} has a record count of {}", header.magic, header.count);
         RecordError::Invalid(message.into())
     })
 }
 
-pub(crate) const PREMATURE_EOF: RecordError =
-    RecordError::invalid("Incorrect declared batch size, premature EOF reached");
+pub(crate) const PREMATURE_EOF: RecordError = RecordError::invalid("Batch ends before its last record");
 pub(crate) const STILL_REMAINING: RecordError =
-    RecordError::invalid("Incorrect declared batch size, records still remaining in file");
+    RecordError::invalid("Bytes follow the last record of the batch");
 
 impl<'a> DefaultIter<'a> {
     #[inline]
@@ -284,11 +279,9 @@ fn unreadable_size(remaining: usize) -> RecordError {
 #[cold]
 fn body_does_not_fit(size: i32, remaining: usize) -> RecordError {
     if size < 0 {
-        return RecordError::Invalid(format!("Invalid record size: {size} is negative.").into());
+        return RecordError::Invalid(format!("Record has a size of {size}").into());
     }
-    let message = format!(
-        "Invalid record size: expected {size} bytes in record payload, but instead the buffer has only {remaining} remaining bytes."
-    );
+    let message = format!("Record has a size of {size}, but {remaining} bytes of the batch remain");
     RecordError::Invalid(message.into())
 }
 

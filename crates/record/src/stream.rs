@@ -16,7 +16,7 @@ use crate::varint::{size_of_varint, zigzag_decode_32, zigzag_decode_64};
 /// Bytes of the window before one large record makes it grow.
 const WINDOW_SIZE: usize = 64 << 10;
 
-const INVALID_STRUCTURE: RecordError = RecordError::invalid("Found invalid record structure");
+const INVALID_STRUCTURE: RecordError = RecordError::invalid("Record is cut off or malformed");
 
 /// What is known of a record whose key, value and headers were skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,8 @@ pub struct RecordStream<'a> {
     context: RecordContext,
     remaining: u32,
     max_record_body_size: usize,
+    /// Largest record that is brought into memory as a whole.
+    max_window_size: usize,
 }
 
 impl<'a> RecordStream<'a> {
@@ -54,7 +56,24 @@ impl<'a> RecordStream<'a> {
             window.resize(WINDOW_SIZE, 0);
         }
         let context = RecordContext::of(header);
-        Ok(RecordStream { reader, window, start: 0, end: 0, context, remaining, max_record_body_size })
+        let max_window_size = max_record_body_size;
+        Ok(RecordStream {
+            reader,
+            window,
+            start: 0,
+            end: 0,
+            context,
+            remaining,
+            max_record_body_size,
+            max_window_size,
+        })
+    }
+
+    /// Makes [`next_record`](Self::next_record) fail with [`CodecError::TooLarge`] at a larger record, which
+    /// [`next_partial`](Self::next_partial) would still skip.
+    pub fn limit_window(mut self, max_window_size: usize) -> RecordStream<'a> {
+        self.max_window_size = max_window_size;
+        self
     }
 
     /// The next record, completely checked. Its bytes live until the next call.
@@ -105,11 +124,13 @@ impl<'a> RecordStream<'a> {
     /// Brings one record into the window; answers where its body stands.
     fn read_body(&mut self) -> Result<(usize, usize), RecordError> {
         let size = self.read_size()?;
+        if size > self.max_window_size {
+            return Err(CodecError::TooLarge { limit: self.max_window_size }.into());
+        }
         while self.end - self.start < size {
             if !self.fill()? {
-                let message = format!(
-                    "Invalid record size: expected {size} bytes in record payload, but the record payload reached EOF."
-                );
+                let message =
+                    format!("Record has a size of {size}, but the decompressed batch ends within it");
                 return Err(RecordError::Invalid(message.into()));
             }
         }
@@ -130,12 +151,12 @@ impl<'a> RecordStream<'a> {
     fn read_size(&mut self) -> Result<usize, RecordError> {
         let size = self.varint()?.ok_or(PREMATURE_EOF)?;
         let Ok(length) = usize::try_from(size) else {
-            return Err(RecordError::Invalid(format!("Invalid record size: {size} is negative.").into()));
+            return Err(RecordError::Invalid(format!("Record has a size of {size}").into()));
         };
         if length > self.max_record_body_size {
             let limit = self.max_record_body_size;
             let message =
-                format!("Invalid record size: {size} exceeds the configured maximum record size of {limit}.");
+                format!("Record has a size of {size}, max.decompressed.message.bytes allows {limit}");
             return Err(RecordError::Invalid(message.into()));
         }
         Ok(length)
@@ -152,13 +173,13 @@ impl<'a> RecordStream<'a> {
         self.skip(value_size)?;
         let header_count = self.varint()?.ok_or(INVALID_STRUCTURE)?;
         if header_count < 0 {
-            let message = format!("Found invalid number of record headers {header_count}");
+            let message = format!("Record has a header count of {header_count}");
             return Err(RecordError::Invalid(message.into()));
         }
         for _ in 0..header_count {
             let key_size = self.varint()?.ok_or(INVALID_STRUCTURE)?;
             if key_size < 0 {
-                let message = format!("Invalid negative header key size {key_size}");
+                let message = format!("Header name has a size of {key_size}");
                 return Err(RecordError::Invalid(message.into()));
             }
             self.skip(key_size)?;
@@ -224,8 +245,7 @@ impl<'a> RecordStream<'a> {
                 return Ok(());
             }
             if !self.fill()? {
-                let message =
-                    format!("Reached end of input stream before skipping all bytes. Remaining bytes:{left}");
+                let message = format!("Decompressed batch ends {left} bytes before a record does");
                 return Err(RecordError::Invalid(message.into()));
             }
         }

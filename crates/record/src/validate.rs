@@ -9,14 +9,18 @@ use bytes::{Bytes, BytesMut};
 use std::fmt;
 
 use crate::append::TimestampType;
-use crate::batch::{BatchHeader, Batches, MAX_DECOMPRESSED_SIZE, RecordBatch};
+use crate::batch::{BatchHeader, Batches, RecordBatch};
 use crate::builder::{BatchOptions, BuildError, RecordBatchBuilder};
-use crate::codec::{BufferSupplier, CodecError, Codecs, Compression, CompressionType};
+use crate::codec::{BufferSupplier, Codecs, Compression, CompressionType};
 use crate::error::{AppendError, BatchIndexError, RecordError};
 use crate::record::{Record, RecordIter};
 use crate::stream::PartialRecord;
 use crate::topic_partition::TopicPartition;
 use crate::{MAGIC_VALUE_V2, MAX_RECORD_BODY_SIZE, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD};
+
+/// Default of [`ValidationParams::max_decompressed_size`]: 256 times the default of `max.message.bytes`, more than any
+/// codec gives on real records.
+pub const DEFAULT_MAX_DECOMPRESSED_SIZE: usize = 256 << 20;
 
 /// Who appends.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -50,7 +54,8 @@ pub struct ValidationParams<'a> {
     pub max_record_body_size: usize,
     /// `max.message.bytes`, judged again when the batch was compressed anew; `None`: not judged.
     pub max_message_size: Option<usize>,
-    /// Bound of what is decompressed at once to compress it anew.
+    /// Bound of what is decompressed at once where the topic's codec is not the batch's: a batch that swells beyond it
+    /// is MESSAGE_TOO_LARGE. The reference has no such bound and ends with an OutOfMemoryError instead.
     pub max_decompressed_size: usize,
     /// Wall clock, milliseconds since the Unix epoch.
     pub now_ms: i64,
@@ -72,7 +77,7 @@ impl<'a> ValidationParams<'a> {
             origin: AppendOrigin::Client,
             max_record_body_size: MAX_RECORD_BODY_SIZE,
             max_message_size: None,
-            max_decompressed_size: MAX_DECOMPRESSED_SIZE,
+            max_decompressed_size: DEFAULT_MAX_DECOMPRESSED_SIZE,
             now_ms,
             first_offset,
         }
@@ -420,7 +425,8 @@ fn walk_compressed(
     buffers: &mut BufferSupplier,
 ) -> Result<Walked, AppendError> {
     let mut checks = RecordChecks::new(batch, params);
-    let mut stream = batch.stream(codecs, buffers, params.max_record_body_size)?;
+    let stream = batch.stream(codecs, buffers, params.max_record_body_size)?;
+    let mut stream = stream.limit_window(params.max_decompressed_size);
     while let Some(record) = stream.next_record() {
         checks.record(&Seen::of(&record?));
     }
@@ -545,9 +551,6 @@ fn too_large(size: usize, limit: usize, params: &ValidationParams<'_>) -> Append
 fn build_error(error: BuildError) -> AppendError {
     match error {
         BuildError::Record(error) => error.into(),
-        BuildError::Codec(error @ CodecError::TooLarge { .. }) => {
-            AppendError::RecordTooLarge(error.to_string())
-        }
         BuildError::Codec(error) => RecordError::Codec(error).into(),
         // A negative timestamp, for which the reference has no error of its own either.
         other => AppendError::Unreadable(other.to_string()),
