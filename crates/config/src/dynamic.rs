@@ -74,6 +74,11 @@ pub fn broker_key(name: &str) -> Option<&'static ConfigKey> {
     table.get(name).or_else(|| broker_synonyms(name, true).into_iter().find_map(|synonym| table.get(synonym)))
 }
 
+/// Config providers are resolved before anything else is looked at, and are not checked themselves.
+fn is_config_provider(name: &str) -> bool {
+    name.starts_with("config.providers")
+}
+
 fn is_per_broker(name: &str) -> bool {
     if broker_table().get(name).is_some_and(|key| key.update_mode == UpdateMode::PerBroker) {
         return true;
@@ -153,6 +158,9 @@ impl BrokerConfigs {
 
     /// Checks a complete dynamic layer as an alter request proposes it: for this broker, or for the cluster's default.
     pub fn validate(&self, proposed: &BTreeMap<String, String>, per_broker: bool) -> Result<(), ConfigError> {
+        let mut proposed = proposed.clone();
+        proposed.retain(|name, _| !is_config_provider(name));
+        let proposed = &proposed;
         check_names(proposed, per_broker)?;
         let mut properties = self.file.originals().clone();
         if per_broker {
@@ -213,6 +221,7 @@ fn admissible(
 fn check_type(name: &str, value: &str) -> Result<(), ConfigError> {
     let base = without_listener_prefix(name).unwrap_or(name);
     match broker_table().get(base) {
+        _ if is_config_provider(name) => Ok(()),
         Some(key) if key.update_mode != UpdateMode::ReadOnly => key.parse_strictly(value).map(drop),
         _ => Ok(()),
     }

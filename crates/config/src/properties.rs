@@ -158,8 +158,9 @@ impl<'a> LogicalLines<'a> {
         Self { text, at: 0, line: 0 }
     }
 
-    /// The next natural line without its terminator (`\n`, `\r` or `\r\n`).
-    fn natural(&mut self) -> Option<&'a [char]> {
+    /// The next natural line without its terminator (`\n`, `\r` or `\r\n`), and whether the text ends with it.
+    /// Java does not see the end behind a `\r\n`.
+    fn natural(&mut self) -> Option<(&'a [char], bool)> {
         let rest = self.text.get(self.at..).filter(|rest| !rest.is_empty())?;
         self.line += 1;
         let end = rest.iter().position(|c| matches!(c, '\n' | '\r')).unwrap_or(rest.len());
@@ -169,7 +170,7 @@ impl<'a> LogicalLines<'a> {
             _ => 1,
         };
         self.at += end + terminator;
-        Some(&rest[..end])
+        Some((&rest[..end], terminator < 2 && self.at == self.text.len()))
     }
 }
 
@@ -177,24 +178,27 @@ impl Iterator for LogicalLines<'_> {
     type Item = (u32, Vec<char>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let natural = trim_start(self.natural()?);
-            let first = self.line;
-            if matches!(natural.first(), None | Some('#' | '!')) {
-                continue;
-            }
-            let mut logical = natural.to_vec();
-            while is_continued(&logical) {
-                logical.pop();
-                match self.natural() {
-                    Some(more) => logical.extend_from_slice(trim_start(more)),
-                    None => break,
+        let mut logical: Vec<char> = Vec::new();
+        let mut first = 0;
+        while let Some((natural, is_last)) = self.natural() {
+            let natural = trim_start(natural);
+            if logical.is_empty() {
+                // Also after a continuation that had nothing before it.
+                first = self.line;
+                if matches!(natural.first(), None | Some('#' | '!')) {
+                    continue;
                 }
             }
-            if !logical.is_empty() {
+            logical.extend_from_slice(natural);
+            let continued = is_continued(&logical);
+            if continued {
+                logical.pop();
+            }
+            if !continued || is_last {
                 return Some((first, logical));
             }
         }
+        (!logical.is_empty()).then_some((first, logical))
     }
 }
 
@@ -309,7 +313,10 @@ mod tests {
             ("a=b\\", &[("a", "b")]),
             ("a=1\rb=2\r\nc=3", &[("a", "1"), ("b", "2"), ("c", "3")]),
             ("path=C:\\\\kafka", &[("path", "C:\\kafka")]),
-            ("\\\n", &[]),
+            ("\\\n", &[("", "")]),
+            ("\\\r\n", &[]),
+            ("\\\n# comment\n\na=b", &[("a", "b")]),
+            ("a\\\n\nb=c", &[("a", ""), ("b", "c")]),
         ];
         for (text, expected) in cases {
             let read = Properties::parse_str(text).unwrap();

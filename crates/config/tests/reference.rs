@@ -1,7 +1,7 @@
 //! Comparison with facts recorded from Apache Kafka 4.4.0 (`golden/*.tsv`).
 //!
-//! `describe*.tsv` hold DescribeConfigs answers of a running node, `errors.tsv` what its validators say, `alter.tsv`
-//! what its IncrementalAlterConfigs answers. Documentation is ours and not compared.
+//! `describe*.tsv` hold DescribeConfigs answers of a running node, `errors.tsv` and `values.tsv` what its
+//! validators say, `alter.tsv` what its IncrementalAlterConfigs answers. Documentation is ours and not compared.
 
 use std::collections::BTreeMap;
 
@@ -207,7 +207,8 @@ fn with_sorted_set(message: &str) -> String {
 #[test]
 fn configurations_are_refused_in_the_words_of_the_reference() {
     let mut failures = Vec::new();
-    for cells in golden(include_str!("golden/errors.tsv")) {
+    let cases = golden(include_str!("golden/errors.tsv")).chain(golden(include_str!("golden/values.tsv")));
+    for cells in cases {
         let [what, argument, exception, message] = cells[..] else { panic!("{cells:?}") };
         let ours = match run_error_case(what, argument) {
             Ok(()) => ("ok", String::new()),

@@ -18,6 +18,9 @@ fn require(satisfied: bool, message: impl FnOnce() -> String) -> Result<(), Conf
     }
 }
 
+/// The number of the last codec, zstd.
+const MAX_COMPRESSION_CODEC: i64 = 4;
+
 /// Assignors by name; classes of the JVM cannot be loaded here, except those that are built in under both names.
 const BUILT_IN_ASSIGNORS: &[(&str, &[&str])] = &[
     (
@@ -97,6 +100,12 @@ impl ServerConfig {
                 return Err(ConfigError::invalid_value(key, unknown, "Class cannot be found"));
             }
         }
+        for key in ["offsets.topic.compression.codec", "share.coordinator.state.topic.compression.codec"] {
+            let codec = self.int(key);
+            if !(0..=MAX_COMPRESSION_CODEC).contains(&codec) {
+                return refuse(format!("Unknown compression type id: {codec}"));
+            }
+        }
         for (greater, lesser) in AT_LEAST {
             if self.int(greater) < self.int(lesser) {
                 return refuse(format!("{greater} must be greater than or equal to {lesser}"));
@@ -157,7 +166,9 @@ impl ServerConfig {
         require(!self.log_dirs().is_empty(), || {
             "At least one log directory must be defined via log.dirs or log.dir.".into()
         })?;
-        let threads = i64::from(self.log_cleaner_threads.max(1));
+        // The reference divides by zero here.
+        let threads = i64::from(self.log_cleaner_threads);
+        require(threads >= 1, || "log.cleaner.threads must be greater than or equal to 1".into())?;
         require(self.log_cleaner_dedupe_buffer_size / threads > 1024 * 1024, || {
             "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.".into()
         })?;
