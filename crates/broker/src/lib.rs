@@ -1,1 +1,2 @@
 //! Crate `broker`.
+pub mod raft_driver;

@@ -309,6 +309,24 @@ impl SnapshotReader {
     }
 }
 
+/// What a snapshot's header says, without reading the rest.
+pub(crate) fn read_snapshot_header(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    id: SnapshotId,
+) -> io::Result<SnapshotHeader> {
+    let file = fs.open(&dir.join(id.file_name()), OpenMode::Read)?;
+    let len = file.len()?.min(MAX_BATCH_SIZE_BYTES as u64);
+    let mut start = [0; 12];
+    env::read_exact_at(&*file, &mut start, 0)?;
+    // The size field follows the base offset and does not count the two.
+    let [.., a, b, c, d] = start;
+    let size = u64::from(u32::from_be_bytes([a, b, c, d])) + 12;
+    let mut batch = vec![0; usize::try_from(size.min(len)).map_err(invalid_data)?];
+    env::read_exact_at(&*file, &mut batch, 0)?;
+    read_header(&Bytes::from(batch))
+}
+
 /// The header batch that starts a snapshot.
 fn read_header(bytes: &Bytes) -> io::Result<SnapshotHeader> {
     let batch = RecordBatch::first(bytes).map_err(invalid_data)?;
@@ -375,6 +393,7 @@ mod tests {
         let size = writer.freeze().unwrap();
         let reader = SnapshotReader::open(&*env.fs, dir, id).unwrap();
         assert_eq!((reader.header(), reader.size()), (&header, size));
+        assert_eq!(&read_snapshot_header(&*env.fs, dir, id).unwrap(), reader.header());
         let values: Vec<Vec<&[u8]>> = vec![vec![b"a", b"b"], vec![b"c", b"d"]];
         assert_eq!(reader.batches().unwrap(), values);
     }
