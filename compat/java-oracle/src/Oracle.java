@@ -181,6 +181,19 @@ public final class Oracle {
             }
             out.append('\n');
         }
+        for (ListenerType listener : Arrays.asList(ListenerType.BROKER, ListenerType.CONTROLLER)) {
+            for (boolean unstable : new boolean[] {false, true}) {
+                for (ApiKeys key : ApiKeys.apisForListener(listener)) {
+                    key.toApiVersionForApiResponse(unstable, listener).ifPresent(version ->
+                        out.append("advertised\t").append(listener)
+                            .append('\t').append(unstable)
+                            .append('\t').append(version.apiKey())
+                            .append('\t').append(version.minVersion())
+                            .append('\t').append(version.maxVersion())
+                            .append('\n'));
+                }
+            }
+        }
         return out.toString();
     }
 }

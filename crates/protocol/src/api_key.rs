@@ -60,6 +60,11 @@ impl ApiKey {
         self.info().max - i16::from(self.info().unstable)
     }
 
+    /// Whether no version of this API is left.
+    pub fn is_removed(self) -> bool {
+        self.max_version() < self.min_version()
+    }
+
     pub fn is_supported(self, version: i16) -> bool {
         (self.min_version()..=self.max_version()).contains(&version)
     }

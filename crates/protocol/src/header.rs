@@ -18,6 +18,11 @@ pub struct RequestHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
     UnknownApiKey(i16),
+    /// An API of former versions of Kafka, of which no version is left.
+    RemovedApi {
+        api_key: ApiKey,
+        api_version: i16,
+    },
     Decode(DecodeError),
 }
 
@@ -25,6 +30,9 @@ impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             HeaderError::UnknownApiKey(key) => write!(f, "unknown api key {key}"),
+            HeaderError::RemovedApi { api_key, api_version } => {
+                write!(f, "unsupported api with key {} ({api_key}) and version {api_version}", api_key.code())
+            }
             HeaderError::Decode(error) => write!(f, "malformed request header: {error}"),
         }
     }
@@ -43,9 +51,12 @@ impl RequestHeader {
     /// the caller, because ApiVersions is answered in any version.
     pub fn decode(r: &mut Decoder) -> Result<RequestHeader, HeaderError> {
         let mut peek = r.clone();
-        let (key, version) = (peek.i16()?, peek.i16()?);
+        let (key, api_version) = (peek.i16()?, peek.i16()?);
         let api_key = ApiKey::from_code(key).ok_or(HeaderError::UnknownApiKey(key))?;
-        let raw = messages::RequestHeader::decode(r, api_key.request_header_version(version))?;
+        if api_key.is_removed() {
+            return Err(HeaderError::RemovedApi { api_key, api_version });
+        }
+        let raw = messages::RequestHeader::decode(r, api_key.request_header_version(api_version))?;
         Ok(RequestHeader {
             api_key,
             api_version: raw.request_api_version,

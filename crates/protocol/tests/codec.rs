@@ -154,6 +154,7 @@ fn bad_headers_are_refused() {
         ("00ff 0000 00000001 ffff", "unknown api key 255"),
         ("8000 0000 00000001 ffff", "unknown api key -32768"),
         ("4745 5420 2f20 4854", "unknown api key 18245"),
+        ("0004 0001 00000001 ffff", "unsupported api with key 4 (LeaderAndIsr) and version 1"),
         ("0003 0000 0000", "malformed request header: need 4 bytes at position 4, only 2 remain"),
     ] {
         assert_eq!(RequestHeader::decode(&mut Decoder::new(hex(frame))).unwrap_err().to_string(), expected);

@@ -345,6 +345,13 @@ fn compare_tables(java: &str) -> Result<()> {
         }
         ours.push('\n');
     }
+    for (listener, name) in [(Listener::Broker, "BROKER"), (Listener::Controller, "CONTROLLER")] {
+        for unstable in [false, true] {
+            for (key, min, max) in ApiKey::advertised(listener, unstable) {
+                ours.push_str(&format!("advertised\t{name}\t{unstable}\t{}\t{min}\t{max}\n", key.code()));
+            }
+        }
+    }
     for (ours, java) in ours.lines().zip(java.lines()) {
         same("tables", ours, java)?;
     }
