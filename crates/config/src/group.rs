@@ -61,6 +61,126 @@ pub fn group_values(
     .collect()
 }
 
+/// A group's configuration in effect: its own values brought into the broker's present bounds, and the broker's
+/// values otherwise. Times in milliseconds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GroupConfig {
+    values: Vec<ConfigValue>,
+}
+
+impl GroupConfig {
+    /// Evaluates what is stored for a group; bounds may have changed since it was accepted. Gives what to log, too.
+    pub fn new(
+        server: &ServerConfig,
+        group_id: &str,
+        overrides: &BTreeMap<String, String>,
+    ) -> Result<(Self, Vec<String>), ConfigError> {
+        let mut config = Self { values: group_values(server, overrides)? };
+        let mut warnings = Vec::new();
+        for (name, min, max) in RANGES {
+            if overrides.contains_key(*name) {
+                config.clamp(server, group_id, name, (min, max), &mut warnings);
+            }
+        }
+        for kind in ["consumer", "share", "streams"] {
+            let (session, heartbeat) =
+                (format!("{kind}.session.timeout.ms"), format!("{kind}.heartbeat.interval.ms"));
+            if !overrides.contains_key(&session) && !overrides.contains_key(&heartbeat) {
+                continue;
+            }
+            let (timeout, interval) = (config.int(&session), config.int(&heartbeat));
+            if timeout <= interval {
+                warnings.push(format!(
+                    "The effective {session} ({timeout}) for group '{group_id}' is not greater than {heartbeat} \
+                     ({interval}). Check that the broker-level min/max bounds for session timeout and heartbeat \
+                     interval do not overlap."
+                ));
+            }
+        }
+        Ok((config, warnings))
+    }
+
+    fn clamp(
+        &mut self,
+        server: &ServerConfig,
+        group_id: &str,
+        name: &str,
+        (min, max): (&str, &str),
+        warnings: &mut Vec<String>,
+    ) {
+        let bound = |key: &str| server.value(key).as_i64().and_then(|bound| i32::try_from(bound).ok());
+        let Some(index) = group_table().index_of(name) else { return };
+        let ConfigValue::Int(value) = self.values[index] else { return };
+        let (low, high) = (bound(min), bound(max));
+        let (capped, how) = match (low, high) {
+            (Some(low), _) if value < low => (low, format!("is below the broker's allowed minimum {low}")),
+            (_, Some(high)) if value > high => (high, format!("exceeds the broker's allowed maximum {high}")),
+            _ => return,
+        };
+        warnings.push(format!(
+            "The group config '{name}' for group '{group_id}' has value {value} which {how}. The effective value will \
+             be capped to {capped}."
+        ));
+        self.values[index] = ConfigValue::Int(capped);
+    }
+
+    /// The value of a group key; `Null` for one that nobody knows.
+    pub fn value(&self, key: &str) -> &ConfigValue {
+        group_table().index_of(key).and_then(|i| self.values.get(i)).unwrap_or(&ConfigValue::Null)
+    }
+
+    fn int(&self, key: &str) -> i32 {
+        self.value(key).as_i64().and_then(|value| i32::try_from(value).ok()).unwrap_or_default()
+    }
+}
+
+macro_rules! group_values {
+    ($($name:ident: $kind:ty = $key:literal, $read:ident;)*) => {
+        impl GroupConfig {$(
+            #[doc = concat!("`", $key, "`")]
+            pub fn $name(&self) -> $kind {
+                self.$read($key)
+            }
+        )*}
+    };
+}
+
+impl GroupConfig {
+    fn flag(&self, key: &str) -> bool {
+        self.value(key).as_bool().unwrap_or_default()
+    }
+
+    fn text(&self, key: &str) -> &str {
+        self.value(key).as_str().unwrap_or_default()
+    }
+}
+
+group_values! {
+    consumer_session_timeout_ms: i32 = "consumer.session.timeout.ms", int;
+    consumer_heartbeat_interval_ms: i32 = "consumer.heartbeat.interval.ms", int;
+    consumer_assignment_interval_ms: i32 = "consumer.assignment.interval.ms", int;
+    consumer_assignor_offload_enable: bool = "consumer.assignor.offload.enable", flag;
+    share_session_timeout_ms: i32 = "share.session.timeout.ms", int;
+    share_heartbeat_interval_ms: i32 = "share.heartbeat.interval.ms", int;
+    share_assignment_interval_ms: i32 = "share.assignment.interval.ms", int;
+    share_record_lock_duration_ms: i32 = "share.record.lock.duration.ms", int;
+    share_delivery_count_limit: i32 = "share.delivery.count.limit", int;
+    share_partition_max_record_locks: i32 = "share.partition.max.record.locks", int;
+    share_auto_offset_reset: &str = "share.auto.offset.reset", text;
+    share_isolation_level: &str = "share.isolation.level", text;
+    share_renew_acknowledge_enable: bool = "share.renew.acknowledge.enable", flag;
+    errors_deadletterqueue_topic_name: &str = "errors.deadletterqueue.topic.name", text;
+    errors_deadletterqueue_copy_record_enable: bool = "errors.deadletterqueue.copy.record.enable", flag;
+    streams_session_timeout_ms: i32 = "streams.session.timeout.ms", int;
+    streams_heartbeat_interval_ms: i32 = "streams.heartbeat.interval.ms", int;
+    streams_assignment_interval_ms: i32 = "streams.assignment.interval.ms", int;
+    streams_num_standby_replicas: i32 = "streams.num.standby.replicas", int;
+    streams_initial_rebalance_delay_ms: i32 = "streams.initial.rebalance.delay.ms", int;
+    streams_task_offset_interval_ms: i32 = "streams.task.offset.interval.ms", int;
+    streams_num_warmup_replicas: i32 = "streams.num.warmup.replicas", int;
+    streams_assignor_name: &str = "streams.assignor.name", text;
+}
+
 /// Group keys whose bounds are broker keys: `(group key, minimum, maximum)`; the checks are made in this order.
 const RANGES: &[(&str, &str, &str)] = &[
     (
@@ -202,4 +322,44 @@ fn check_session_exceeds_heartbeat(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::default_properties;
+    use crate::table::broker_table;
+
+    #[test]
+    fn every_synonym_is_a_broker_key() {
+        for key in group_table().keys() {
+            assert!(
+                broker_synonym(key.name).is_none_or(|name| broker_table().contains(name)),
+                "{}",
+                key.name
+            );
+        }
+        for (key, min, max) in RANGES {
+            assert!(group_table().contains(key), "{key}");
+            assert!([min, max].iter().all(|name| name.is_empty() || broker_table().contains(name)), "{key}");
+        }
+    }
+
+    #[test]
+    fn stored_values_are_brought_into_the_present_bounds() {
+        let server = ServerConfig::from_properties(&default_properties()).unwrap();
+        let overrides = [("consumer.session.timeout.ms", "1"), ("consumer.heartbeat.interval.ms", "99999")];
+        let overrides = overrides.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let (config, warnings) = GroupConfig::new(&server, "g", &overrides).unwrap();
+        assert_eq!(config.consumer_session_timeout_ms(), 45_000);
+        assert_eq!(config.consumer_heartbeat_interval_ms(), 15_000);
+        assert_eq!(warnings.len(), 2);
+        assert_eq!(
+            warnings[1],
+            "The group config 'consumer.session.timeout.ms' for group 'g' has value 1 which is below the broker's \
+             allowed minimum 45000. The effective value will be capped to 45000."
+        );
+        assert_eq!(config.streams_assignor_name(), "sticky");
+        assert_eq!(config.share_auto_offset_reset(), "latest");
+    }
 }

@@ -31,6 +31,7 @@ pub use alter::{AlterContext, AlterOp, ConfigChange, ConfigDelta, ResourceKind};
 pub use describe::{ConfigSource, ConfigSynonym, DescribedConfig};
 pub use dynamic::BrokerConfigs;
 pub use error::{ConfigError, ErrorKind};
+pub use group::GroupConfig;
 pub use net::{Endpoint, SecurityProtocol};
 pub use properties::{Properties, PropertiesError};
 pub use reference::reference_page;

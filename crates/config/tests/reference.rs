@@ -310,3 +310,17 @@ fn changes_are_answered_with_the_code_and_message_of_the_reference() {
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
+
+#[test]
+fn a_created_topics_configs_are_those_of_the_reference() {
+    let overrides = map(&[("retention.ms", "77"), ("cleanup.policy", "compact")]);
+    let ours: Vec<String> = config::describe::effective_topic_configs(&layered(), &overrides)
+        .into_iter()
+        .map(|(name, value, source, _)| {
+            format!("{name}\t{}\t{}", value.unwrap_or("\\N".into()), source.name())
+        })
+        .collect();
+    let theirs: Vec<String> =
+        golden(include_str!("golden/create.tsv")).map(|cells| cells.join("\t")).collect();
+    assert_eq!(ours, theirs);
+}
