@@ -191,12 +191,7 @@ impl LogManager {
                 dir.fail_for_good("Failed to create or validate data directory", e);
             }
         }
-        Ok(DirState {
-            dir,
-            lock: Mutex::new(lock),
-            loaded: false,
-            written: [None; 3],
-        })
+        Ok(DirState { dir, lock: Mutex::new(lock), loaded: false, written: [None; 3] })
     }
 
     /// What the logs share.

@@ -15,7 +15,7 @@ use record::{Time, TopicPartition};
 use super::METADATA_LOG_DIR;
 use super::snapshot::{
     RawSnapshotWriter, SnapshotFile, SnapshotHeader, SnapshotId, SnapshotReader, SnapshotWriter,
-    parse_file_name,
+    parse_file_name, read_snapshot_header,
 };
 use crate::{
     AppendError, FetchIsolation, LogConfig, LogContext, LogDir, LogDirError, LogStartOffsetIncrementReason,
