@@ -42,9 +42,4 @@ impl ClassicGroups {
             self.slots.retain(|_, (alive, _)| alive.strong_count() > 0);
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len()
-    }
 }

@@ -56,8 +56,9 @@ impl PendingAppend {
         };
         match &self.content {
             AppendContent::Records(records) => {
-                // Offsets commits of a transaction are not deduplicated: every batch has sequence 0, as in 4.4.0.
-                let options = with_producer(BatchOptions { compression, ..options }, 0);
+                // Every batch has sequence 0, with a producer or without, as those of 4.4.0.
+                let options = BatchOptions { compression, base_sequence: 0, ..options };
+                let options = with_producer(options, 0);
                 let mut builder = RecordBatchBuilder::new(options);
                 for record in records {
                     builder.append(self.timestamp_ms, Some(&record.key), record.value.as_deref(), &[])?;

@@ -75,7 +75,10 @@ impl Steps<'_> {
         delay_ms: i32,
         remaining_ms: i32,
     ) -> Step {
-        if !group.new_member_added || remaining_ms == 0 {
+        if !group.new_member_added
+            || remaining_ms == 0
+            || !group.is_in_state(ClassicGroupState::PreparingRebalance)
+        {
             return self.complete_join(group);
         }
         group.new_member_added = false;
@@ -92,12 +95,13 @@ impl Steps<'_> {
     /// The join phase is over: who has not come is out, everybody else gets the next generation.
     pub(crate) fn complete_join(&mut self, group: &mut ClassicGroup) -> Step {
         self.timers.cancel(&TimerKey::Join(group.group_id().clone()));
+        if !group.is_in_state(ClassicGroupState::PreparingRebalance) {
+            // The timer of a group of the same name whose first record was lost.
+            return Step::nothing();
+        }
         for member_id in group.not_yet_rejoined_dynamic_members() {
             group.remove(&member_id, self.outbox);
             self.cancel_heartbeat(group, &member_id);
-        }
-        if group.is_in_state(ClassicGroupState::Dead) {
-            return Step::nothing();
         }
         if !group.maybe_elect_new_joined_leader() && group.num_members() > 0 {
             // Only static members are left and none has come: they have until their sessions end.
