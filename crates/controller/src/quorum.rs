@@ -207,7 +207,6 @@ impl QuorumController {
         self.last_committed_epoch = epoch;
         self.last_stable_offset = offset;
         self.transaction_start_offset = None;
-        self.last_appended_offset = offset;
         Ok(())
     }
 
@@ -250,8 +249,9 @@ impl QuorumController {
         self.last_stable_offset = stable;
     }
 
-    /// This node leads the quorum from `epoch` on; its first record will stand at `next_write_offset`. The result
-    /// completes the activation: it must be appended before any other.
+    /// This node leads the quorum from `epoch` on; its first record will stand at `next_write_offset`, and every record
+    /// before that was given to [`Self::handle_commit`]. The result completes the activation: it must be appended
+    /// before any other.
     pub fn become_active(
         &mut self,
         now: Time,
@@ -298,7 +298,10 @@ impl QuorumController {
         if self.transaction_start_offset.is_some_and(|start| start > self.last_committed_offset) {
             self.transaction_start_offset = None;
         }
-        self.registry.revert_to(self.last_stable_offset).map_err(|e| inconsistent(e.to_string()))
+        // What is committed of an open transaction stays: whoever leads next may still end it.
+        let committed = self.last_committed_offset;
+        let target = if self.registry.has_snapshot(committed) { committed } else { self.last_stable_offset };
+        self.registry.revert_to(target).map_err(|e| inconsistent(e.to_string()))
     }
 
     fn activation_records(&self) -> Result<ControllerResult<()>, ReplayError> {
@@ -307,7 +310,9 @@ impl QuorumController {
             let reason = Some("Controller failover".to_owned());
             VersionedRecord::new(AbortTransactionRecord { reason }, 0)
         };
-        let current = self.registry.image.features.metadata_version;
+        // An open transaction will be aborted, so what counts is what was there before it.
+        let start = self.transaction_start_offset.and_then(|start| self.registry.at(start - 1).ok());
+        let current = start.unwrap_or(&self.registry).image.features.metadata_version;
         let version = current.unwrap_or(self.bootstrap.metadata_version());
         let transactions = version.is_metadata_transaction_supported();
         if self.transaction_start_offset.is_some() {

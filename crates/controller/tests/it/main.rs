@@ -1,0 +1,8 @@
+//! The controller driven through an in-memory log: what it decides, writes, reverts and answers.
+
+mod cluster;
+mod configs;
+mod driver;
+mod properties;
+mod reference;
+mod topics;
