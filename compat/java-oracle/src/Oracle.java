@@ -28,7 +28,7 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * result, or 0 and the text of the exception.
  *
  * Operations: E encode the JSON in `rest` at the version, and check that what is decoded from it is equal;
- * X the same, but encode at the second version and do not check; D the text of a fresh instance of the message or,
+ * X the same, but encode at the second version and do not check; J the JSON that Java writes of it; D the text of a fresh instance of the message or,
  * when `rest` is not empty, of its nested class of that name; T the tables of errors and api keys.
  */
 public final class Oracle {
@@ -43,7 +43,7 @@ public final class Oracle {
     };
     private static final ObjectMapper MAPPER = new ObjectMapper();
 
-    private record Kind(Class<?> type, Constructor<?> constructor, Method fromJson) {
+    private record Kind(Class<?> type, Constructor<?> constructor, Method fromJson, Method toJson) {
         Message fresh() throws Exception {
             return (Message) constructor.newInstance();
         }
@@ -108,6 +108,11 @@ public final class Oracle {
                 Kind kind = kind(name);
                 return encode((Message) kind.fromJson.invoke(null, MAPPER.readTree(rest), version), second);
             }
+            case 'J': {
+                Kind kind = kind(name);
+                Object message = kind.fromJson.invoke(null, MAPPER.readTree(rest), version);
+                return kind.toJson.invoke(null, message, version).toString().getBytes(StandardCharsets.UTF_8);
+            }
             case 'D': {
                 Class<?> type = kind(name).type;
                 if (rest.length > 0) {
@@ -142,9 +147,10 @@ public final class Oracle {
             for (String suffix : Arrays.asList("Data", "")) {
                 try {
                     Class<?> type = Class.forName(prefix + name + suffix);
-                    Method fromJson = Class.forName(prefix + name + suffix + "JsonConverter")
-                        .getMethod("read", JsonNode.class, short.class);
-                    Kind kind = new Kind(type, type.getConstructor(), fromJson);
+                    Class<?> converter = Class.forName(prefix + name + suffix + "JsonConverter");
+                    Method fromJson = converter.getMethod("read", JsonNode.class, short.class);
+                    Method toJson = converter.getMethod("write", type, short.class);
+                    Kind kind = new Kind(type, type.getConstructor(), fromJson, toJson);
                     kinds.put(name, kind);
                     return kind;
                 } catch (ClassNotFoundException next) {

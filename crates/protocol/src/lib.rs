@@ -12,6 +12,7 @@ mod error_code;
 #[allow(clippy::single_match, clippy::manual_range_patterns, reason = "every match over tags has one shape")]
 mod generated;
 mod header;
+mod json;
 mod message;
 mod primitives;
 mod record_keys;
@@ -20,6 +21,7 @@ pub use api_key::{ApiKey, Listener};
 pub use error_code::ErrorCode;
 pub use generated::messages;
 pub use header::{HeaderError, RequestHeader, ResponseHeader, encode_request, encode_response};
+pub use json::{JsonWriter, ToJson};
 pub use message::{Message, Request};
 pub use primitives::{
     Chunk, DecodeError, Decoder, EncodeError, Encoded, Encoder, MAX_STRING_LENGTH, ParseUuidError, Records,

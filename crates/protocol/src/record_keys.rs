@@ -17,6 +17,14 @@ macro_rules! framed_records {
             }
         })*
 
+        impl crate::ToJson for $name {
+            fn write_json(&self, json: &mut crate::JsonWriter, version: i16) {
+                match self {
+                    $($name::$record(record) => record.write_json(json, version),)*
+                }
+            }
+        }
+
         impl $name {
             const FRAME_VERSION: u32 = 1;
 
@@ -95,6 +103,14 @@ macro_rules! coordinator_records {
             }
         })*
 
+        impl crate::ToJson for $key {
+            fn write_json(&self, json: &mut crate::JsonWriter, version: i16) {
+                match self {
+                    $($key::$key_record(key) => key.write_json(json, version),)*
+                }
+            }
+        }
+
         impl $key {
             pub fn record_type(&self) -> i16 {
                 match self {
@@ -136,6 +152,14 @@ macro_rules! coordinator_records {
                 $value::$value_record(value)
             }
         })*
+
+        impl crate::ToJson for $value {
+            fn write_json(&self, json: &mut crate::JsonWriter, version: i16) {
+                match self {
+                    $($value::$value_record(value) => value.write_json(json, version),)*
+                }
+            }
+        }
 
         impl $value {
             /// The type number that the key of such a value has.

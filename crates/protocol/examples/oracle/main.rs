@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 
 use bytes::Bytes;
-use protocol::{ApiKey, Decoder, Encoder, ErrorCode, Listener, Message};
+use protocol::{ApiKey, Decoder, Encoder, ErrorCode, Listener, Message, ToJson};
 
 use generate::{Generator, Random, Style};
 
@@ -74,9 +74,23 @@ macro_rules! codecs {
     };
 }
 
+type ShowJson = fn(Bytes, i16) -> Result<String>;
+
+fn show_json<M: Message + ToJson>(bytes: Bytes, version: i16) -> Result<String> {
+    let message = M::decode(&mut Decoder::new(bytes), version).map_err(|e| format!("cannot decode: {e}"))?;
+    Ok(message.to_json(version))
+}
+
+macro_rules! json_codecs {
+    ($($message:ty),* $(,)?) => {
+        BTreeMap::from([$((<$message>::NAME, show_json::<$message> as ShowJson)),*])
+    };
+}
+
 enum Expected {
     Instance { name: String, version: i16, second: i16, seed: u64, debug: String },
     Second,
+    Json { show: ShowJson },
     Fresh { name: String, nested: String, java: String, rust: String },
     Tables,
 }
@@ -133,7 +147,7 @@ fn run(classpath: &str, schema_dir: &str, instances: u64, seed: u64) -> Result<b
         return Err("java has no pipes".into());
     };
     let (send, receive) = mpsc::sync_channel(PIPELINE);
-    let mut judge = Judge { codecs, counts: [0; 3], differences: 0, current: None };
+    let mut judge = Judge { codecs, counts: [0; 4], differences: 0, last: None, current: None };
     let outcome = std::thread::scope(|scope| {
         let asking = scope.spawn(|| ask(&messages, instances, seed, stdin, send));
         let judged = judge.judge_all(receive, BufReader::with_capacity(1 << 16, stdout));
@@ -144,11 +158,13 @@ fn run(classpath: &str, schema_dir: &str, instances: u64, seed: u64) -> Result<b
     let pairs: usize =
         messages.iter().map(|m| usize::try_from(m.versions.high - m.versions.low + 1).unwrap_or(0)).sum();
     println!(
-        "oracle: {} messages, {pairs} versions, {} instances, {} encoded at another version, {} fresh structs, seed \
+        "oracle: {} messages, {pairs} versions, {} instances, {} encoded at another version, {} shown as JSON, {} \
+         fresh structs, seed \
          {seed}: {} differences",
         messages.len(),
         judge.counts[0],
         judge.counts[1],
+        judge.counts[3],
         judge.counts[2],
         judge.differences
     );
@@ -210,6 +226,7 @@ fn ask(
     }
     let pairs: Vec<(&schema::Message, i16)> =
         messages.iter().flat_map(|m| (m.versions.low..=m.versions.high).map(move |v| (m, v))).collect();
+    let shown = protocol::for_each_to_json!(json_codecs);
     for n in 0..instances {
         let (message, version) = pairs[(n % pairs.len() as u64) as usize];
         let style = match n / pairs.len() as u64 {
@@ -230,7 +247,10 @@ fn ask(
             Expected::Instance { name: name.clone(), version, second: asked, seed, debug: value.debug },
         )?;
         if also_second {
-            put(question(b'X', &name, version, second, value.json), Expected::Second)?;
+            put(question(b'X', &name, version, second, value.json.clone()), Expected::Second)?;
+        }
+        if let Some(show) = shown.get(message.name.as_str()) {
+            put(question(b'J', &name, version, 0, value.json), Expected::Json { show: *show })?;
         }
     }
     out.flush().map_err(|e| e.to_string())
@@ -238,11 +258,13 @@ fn ask(
 
 struct Judge {
     codecs: BTreeMap<&'static str, Codec>,
-    /// Instances, instances at another version, fresh structs.
-    counts: [u64; 3],
+    /// Instances, instances at another version, fresh structs, instances shown as JSON.
+    counts: [u64; 4],
     differences: usize,
     /// The instance whose encoding at another version comes next: a label, and ours.
     current: Option<(String, Result<Bytes>)>,
+    /// The last instance: its label, version and Java's bytes.
+    last: Option<(String, i16, Bytes)>,
 }
 
 impl Judge {
@@ -280,6 +302,7 @@ impl Judge {
                 let label = format!("{name} v{version} (instance seed {seed})");
                 let java = java.map_err(|e| format!("{label}: java: {e}"))?;
                 let codec = self.codecs.get(name.as_str()).ok_or_else(|| format!("no codec {name}"))?;
+                self.last = Some((label.clone(), version, java.clone()));
                 let versions = [version, second];
                 let versions = if second < 0 { &versions[..1] } else { &versions[..] };
                 let checked = (codec.check)(java.clone(), version, versions);
@@ -290,6 +313,12 @@ impl Judge {
                     Some(Ok(ours)) if ours == java => Ok(()),
                     ours => Err(format!("{label}: java {java:?}\n  ours {ours:?}")),
                 }
+            }
+            Expected::Json { show } => {
+                self.counts[3] += 1;
+                let (label, version, bytes) = self.last.clone().ok_or("JSON without an instance")?;
+                let java = java.map_err(|e| format!("{label}: java's JSON: {e}"))?;
+                same(&format!("{label} as JSON"), &String::from_utf8_lossy(&java), &show(bytes, version)?)
             }
             Expected::Second => {
                 self.counts[1] += 1;

@@ -109,12 +109,19 @@ pub fn for_each(messages: &[&Message], records: &BTreeMap<&str, Vec<&Message>>, 
         .iter()
         .flat_map(|(table, list)| list.iter().map(move |m| format!("$crate::records::{table}::{}", m.name)))
         .collect();
+    let mut shown: Vec<String> = records.clone();
+    shown.extend(of_kind("data"));
     let mut all = of_kind("");
     all.extend(records.iter().cloned());
     for (name, doc, types) in [
         ("for_each_message", "Calls `$each! { types… }` with every message and record.", all),
         ("for_each_request", "Calls `$each! { types… }` with every request.", of_kind("request")),
         ("for_each_response", "Calls `$each! { types… }` with every response.", of_kind("response")),
+        (
+            "for_each_to_json",
+            "Calls `$each! { types… }` with every message that shows itself as JSON.",
+            shown,
+        ),
         ("for_each_record", "Calls `$each! { types… }` with every record.", records),
     ] {
         let _ = writeln!(

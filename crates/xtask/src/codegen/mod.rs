@@ -10,6 +10,7 @@ use std::process::Command;
 use crate::schema::{Message, snake_case};
 use crate::{Result, import};
 
+mod json;
 mod lists;
 mod structs;
 

@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
+use super::json;
 use crate::schema::{Field, Message, Struct, Type, Versions, snake_case};
 
 /// What the code of one struct depends on: the versions it can occur in and where flexible encoding starts.
-struct Context<'a> {
-    message: &'a Message,
-    owner: &'a str,
-    versions: Versions,
+pub struct Context<'a> {
+    pub message: &'a Message,
+    pub owner: &'a str,
+    pub versions: Versions,
 }
 
 pub fn module(message: &Message) -> Result<String, String> {
@@ -25,12 +26,16 @@ pub fn module(message: &Message) -> Result<String, String> {
     for item in &all {
         let context = Context { message, owner: &item.name, versions: item.versions };
         body.push_str(&struct_code(&context, &item.fields, &all)?);
+        if json::has_json(message) {
+            body.push_str(&json::json_code(&context, &item.fields)?);
+        }
     }
     body.push_str(&message_impl(message));
-    let mut names: Vec<&str> = ["DecodeError", "Decoder", "Encoder", "Records", "Uuid", "Wire"]
-        .into_iter()
-        .filter(|name| uses(&body, name))
-        .collect();
+    let mut names: Vec<&str> =
+        ["DecodeError", "Decoder", "Encoder", "JsonWriter", "Records", "ToJson", "Uuid", "Wire"]
+            .into_iter()
+            .filter(|name| uses(&body, name))
+            .collect();
     names.push("Message");
     if message.kind == "request" {
         names.extend(["ApiKey", "Request"]);
@@ -225,7 +230,7 @@ fn write_tags(context: &Context<'_>, tagged: &[&Field]) -> Result<String, String
 
 impl Context<'_> {
     /// The condition under which a field of these versions is present; `None` when always.
-    fn condition(&self, versions: Versions) -> Option<String> {
+    pub fn condition(&self, versions: Versions) -> Option<String> {
         condition_within(versions, self.versions)
     }
 
@@ -249,7 +254,7 @@ impl Context<'_> {
         }
     }
 
-    fn is_option(&self, field: &Field) -> bool {
+    pub fn is_option(&self, field: &Field) -> bool {
         field.ty == Type::Records || !field.nullable.is_empty()
     }
 }
@@ -271,7 +276,7 @@ fn guard(condition: Option<&str>, code: &str) -> String {
     }
 }
 
-fn negate(condition: &str) -> String {
+pub fn negate(condition: &str) -> String {
     if let Some(rest) = condition.strip_prefix('!') {
         rest.to_owned()
     } else if condition.contains(" == ") {
@@ -300,19 +305,20 @@ fn tagged_fields(fields: &[Field]) -> Vec<&Field> {
     tagged
 }
 
-/// Whether the code uses a name, other than as a field's.
-fn uses(code: &str, name: &str) -> bool {
+/// Whether the code uses a name, other than as a field's or in a text.
+pub fn uses(code: &str, name: &str) -> bool {
     code.match_indices(name).any(|(at, _)| {
         let is_word = |c: char| c.is_alphanumeric() || c == '_';
         let before = code[..at].chars().next_back();
         let after = code[at + name.len()..].chars().next();
         let part_of_word = before.is_some_and(is_word) || after.is_some_and(is_word);
-        let field = before == Some('.') || (after == Some(':') && !code[at + name.len()..].starts_with("::"));
+        let field = matches!(before, Some('.' | '"'))
+            || (after == Some(':') && !code[at + name.len()..].starts_with("::"));
         !part_of_word && !field
     })
 }
 
-fn ident(field: &Field) -> String {
+pub fn ident(field: &Field) -> String {
     const KEYWORDS: [&str; 8] = ["type", "match", "move", "ref", "where", "use", "loop", "in"];
     let name = snake_case(&field.name);
     if KEYWORDS.contains(&name.as_str()) { name + "_" } else { name }
@@ -390,7 +396,7 @@ fn has_plain_default(context: &Context<'_>, field: &Field) -> bool {
     }
 }
 
-fn is_default(context: &Context<'_>, field: &Field, name: &str) -> Result<String, String> {
+pub fn is_default(context: &Context<'_>, field: &Field, name: &str) -> Result<String, String> {
     let default = default_value(context, field)?;
     Ok(match &field.ty {
         _ if default == "None" => format!("{name}.is_none()"),

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, Encoder, Message, Wire};
+use crate::{DecodeError, Decoder, Encoder, JsonWriter, Message, ToJson, Wire};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConsumerProtocolAssignment {
@@ -26,6 +26,20 @@ impl Wire for ConsumerProtocolAssignment {
     }
 }
 
+impl ToJson for ConsumerProtocolAssignment {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("assignedPartitions");
+        json.array(&self.assigned_partitions, |json, value| value.write_json(json, version));
+        json.field("userData");
+        match &self.user_data {
+            Some(value) => json.bytes(value),
+            None => json.null(),
+        };
+        json.end_object();
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TopicPartition {
     pub topic: String,
@@ -42,6 +56,17 @@ impl Wire for TopicPartition {
     fn write(&self, w: &mut Encoder, _version: i16) {
         w.string(false, &self.topic);
         w.array(false, &self.partitions, |w, value| w.i32(*value));
+    }
+}
+
+impl ToJson for TopicPartition {
+    fn write_json(&self, json: &mut JsonWriter, _version: i16) {
+        json.begin_object();
+        json.field("topic");
+        json.string(&self.topic);
+        json.field("partitions");
+        json.array(&self.partitions, |json, value| json.number(*value));
+        json.end_object();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, Encoder, Message, Wire};
+use crate::{DecodeError, Decoder, Encoder, JsonWriter, Message, ToJson, Wire};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConsumerProtocolSubscription {
@@ -53,6 +53,35 @@ impl Wire for ConsumerProtocolSubscription {
     }
 }
 
+impl ToJson for ConsumerProtocolSubscription {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("topics");
+        json.array(&self.topics, |json, value| json.string(value));
+        json.field("userData");
+        match &self.user_data {
+            Some(value) => json.bytes(value),
+            None => json.null(),
+        };
+        if version >= 1 {
+            json.field("ownedPartitions");
+            json.array(&self.owned_partitions, |json, value| value.write_json(json, version));
+        }
+        if version >= 2 {
+            json.field("generationId");
+            json.number(self.generation_id);
+        }
+        if version >= 3 {
+            json.field("rackId");
+            match &self.rack_id {
+                Some(value) => json.string(value),
+                None => json.null(),
+            };
+        }
+        json.end_object();
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TopicPartition {
     pub topic: String,
@@ -69,6 +98,17 @@ impl Wire for TopicPartition {
     fn write(&self, w: &mut Encoder, _version: i16) {
         w.string(false, &self.topic);
         w.array(false, &self.partitions, |w, value| w.i32(*value));
+    }
+}
+
+impl ToJson for TopicPartition {
+    fn write_json(&self, json: &mut JsonWriter, _version: i16) {
+        json.begin_object();
+        json.field("topic");
+        json.string(&self.topic);
+        json.field("partitions");
+        json.array(&self.partitions, |json, value| json.number(*value));
+        json.end_object();
     }
 }
 

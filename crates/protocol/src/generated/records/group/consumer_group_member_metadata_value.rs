@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, Encoder, Message, Wire};
+use crate::{DecodeError, Decoder, Encoder, JsonWriter, Message, ToJson, Wire};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConsumerGroupMemberMetadataValue {
@@ -75,6 +75,48 @@ impl Wire for ConsumerGroupMemberMetadataValue {
     }
 }
 
+impl ToJson for ConsumerGroupMemberMetadataValue {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("instanceId");
+        match &self.instance_id {
+            Some(value) => json.string(value),
+            None => json.null(),
+        };
+        json.field("rackId");
+        match &self.rack_id {
+            Some(value) => json.string(value),
+            None => json.null(),
+        };
+        json.field("clientId");
+        json.string(&self.client_id);
+        json.field("clientHost");
+        json.string(&self.client_host);
+        json.field("subscribedTopicNames");
+        json.array(&self.subscribed_topic_names, |json, value| json.string(value));
+        json.field("subscribedTopicRegex");
+        match &self.subscribed_topic_regex {
+            Some(value) => json.string(value),
+            None => json.null(),
+        };
+        json.field("rebalanceTimeoutMs");
+        json.number(self.rebalance_timeout_ms);
+        json.field("serverAssignor");
+        match &self.server_assignor {
+            Some(value) => json.string(value),
+            None => json.null(),
+        };
+        if self.classic_member_metadata != Some(ClassicMemberMetadata::default()) {
+            json.field("classicMemberMetadata");
+            match &self.classic_member_metadata {
+                Some(value) => value.write_json(json, version),
+                None => json.null(),
+            };
+        }
+        json.end_object();
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassicMemberMetadata {
     pub session_timeout_ms: i32,
@@ -100,6 +142,17 @@ impl Wire for ClassicMemberMetadata {
     }
 }
 
+impl ToJson for ClassicMemberMetadata {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("sessionTimeoutMs");
+        json.number(self.session_timeout_ms);
+        json.field("supportedProtocols");
+        json.array(&self.supported_protocols, |json, value| value.write_json(json, version));
+        json.end_object();
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassicProtocol {
     pub name: String,
@@ -119,6 +172,17 @@ impl Wire for ClassicProtocol {
         w.string(true, &self.name);
         w.bytes(true, &self.metadata);
         w.no_tags();
+    }
+}
+
+impl ToJson for ClassicProtocol {
+    fn write_json(&self, json: &mut JsonWriter, _version: i16) {
+        json.begin_object();
+        json.field("name");
+        json.string(&self.name);
+        json.field("metadata");
+        json.bytes(&self.metadata);
+        json.end_object();
     }
 }
 

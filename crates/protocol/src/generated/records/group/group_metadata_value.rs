@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, Encoder, Message, Wire};
+use crate::{DecodeError, Decoder, Encoder, JsonWriter, Message, ToJson, Wire};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupMetadataValue {
@@ -59,6 +59,33 @@ impl Wire for GroupMetadataValue {
         if flex {
             w.no_tags();
         }
+    }
+}
+
+impl ToJson for GroupMetadataValue {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("protocolType");
+        json.string(&self.protocol_type);
+        json.field("generation");
+        json.number(self.generation);
+        json.field("protocol");
+        match &self.protocol {
+            Some(value) => json.string(value),
+            None => json.null(),
+        };
+        json.field("leader");
+        match &self.leader {
+            Some(value) => json.string(value),
+            None => json.null(),
+        };
+        if version >= 2 {
+            json.field("currentStateTimestamp");
+            json.number(self.current_state_timestamp);
+        }
+        json.field("members");
+        json.array(&self.members, |json, value| value.write_json(json, version));
+        json.end_object();
     }
 }
 
@@ -127,6 +154,36 @@ impl Wire for MemberMetadata {
         if flex {
             w.no_tags();
         }
+    }
+}
+
+impl ToJson for MemberMetadata {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("memberId");
+        json.string(&self.member_id);
+        if version >= 3 {
+            json.field("groupInstanceId");
+            match &self.group_instance_id {
+                Some(value) => json.string(value),
+                None => json.null(),
+            };
+        }
+        json.field("clientId");
+        json.string(&self.client_id);
+        json.field("clientHost");
+        json.string(&self.client_host);
+        if version >= 1 {
+            json.field("rebalanceTimeout");
+            json.number(self.rebalance_timeout);
+        }
+        json.field("sessionTimeout");
+        json.number(self.session_timeout);
+        json.field("subscription");
+        json.bytes(&self.subscription);
+        json.field("assignment");
+        json.bytes(&self.assignment);
+        json.end_object();
     }
 }
 

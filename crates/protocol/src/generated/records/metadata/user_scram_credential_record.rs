@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, Encoder, Message, Wire};
+use crate::{DecodeError, Decoder, Encoder, JsonWriter, Message, ToJson, Wire};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UserScramCredentialRecord {
@@ -38,6 +38,25 @@ impl Wire for UserScramCredentialRecord {
         w.bytes(true, &self.server_key);
         w.i32(self.iterations);
         w.no_tags();
+    }
+}
+
+impl ToJson for UserScramCredentialRecord {
+    fn write_json(&self, json: &mut JsonWriter, _version: i16) {
+        json.begin_object();
+        json.field("name");
+        json.string(&self.name);
+        json.field("mechanism");
+        json.number(self.mechanism);
+        json.field("salt");
+        json.bytes(&self.salt);
+        json.field("storedKey");
+        json.bytes(&self.stored_key);
+        json.field("serverKey");
+        json.bytes(&self.server_key);
+        json.field("iterations");
+        json.number(self.iterations);
+        json.end_object();
     }
 }
 

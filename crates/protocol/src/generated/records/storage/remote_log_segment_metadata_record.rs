@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, Encoder, Message, Uuid, Wire};
+use crate::{DecodeError, Decoder, Encoder, JsonWriter, Message, ToJson, Uuid, Wire};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteLogSegmentMetadataRecord {
@@ -65,6 +65,40 @@ impl Wire for RemoteLogSegmentMetadataRecord {
     }
 }
 
+impl ToJson for RemoteLogSegmentMetadataRecord {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("remoteLogSegmentId");
+        self.remote_log_segment_id.write_json(json, version);
+        json.field("startOffset");
+        json.number(self.start_offset);
+        json.field("endOffset");
+        json.number(self.end_offset);
+        json.field("brokerId");
+        json.number(self.broker_id);
+        json.field("maxTimestampMs");
+        json.number(self.max_timestamp_ms);
+        json.field("eventTimestampMs");
+        json.number(self.event_timestamp_ms);
+        json.field("segmentLeaderEpochs");
+        json.array(&self.segment_leader_epochs, |json, value| value.write_json(json, version));
+        json.field("segmentSizeInBytes");
+        json.number(self.segment_size_in_bytes);
+        json.field("customMetadata");
+        match &self.custom_metadata {
+            Some(value) => json.bytes(value),
+            None => json.null(),
+        };
+        json.field("remoteLogSegmentState");
+        json.number(self.remote_log_segment_state);
+        if self.txn_index_empty {
+            json.field("txnIndexEmpty");
+            json.bool(self.txn_index_empty);
+        }
+        json.end_object();
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteLogSegmentIdEntry {
     pub topic_id_partition: TopicIdPartitionEntry,
@@ -87,6 +121,17 @@ impl Wire for RemoteLogSegmentIdEntry {
         self.topic_id_partition.write(w, version);
         w.uuid(self.id);
         w.no_tags();
+    }
+}
+
+impl ToJson for RemoteLogSegmentIdEntry {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("topicIdPartition");
+        self.topic_id_partition.write_json(json, version);
+        json.field("id");
+        json.uuid(self.id);
+        json.end_object();
     }
 }
 
@@ -114,6 +159,19 @@ impl Wire for TopicIdPartitionEntry {
     }
 }
 
+impl ToJson for TopicIdPartitionEntry {
+    fn write_json(&self, json: &mut JsonWriter, _version: i16) {
+        json.begin_object();
+        json.field("name");
+        json.string(&self.name);
+        json.field("id");
+        json.uuid(self.id);
+        json.field("partition");
+        json.number(self.partition);
+        json.end_object();
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SegmentLeaderEpochEntry {
     pub leader_epoch: i32,
@@ -133,6 +191,17 @@ impl Wire for SegmentLeaderEpochEntry {
         w.i32(self.leader_epoch);
         w.i64(self.offset);
         w.no_tags();
+    }
+}
+
+impl ToJson for SegmentLeaderEpochEntry {
+    fn write_json(&self, json: &mut JsonWriter, _version: i16) {
+        json.begin_object();
+        json.field("leaderEpoch");
+        json.number(self.leader_epoch);
+        json.field("offset");
+        json.number(self.offset);
+        json.end_object();
     }
 }
 

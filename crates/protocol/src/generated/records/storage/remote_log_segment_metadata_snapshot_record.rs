@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, Encoder, Message, Uuid, Wire};
+use crate::{DecodeError, Decoder, Encoder, JsonWriter, Message, ToJson, Uuid, Wire};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteLogSegmentMetadataSnapshotRecord {
@@ -65,6 +65,40 @@ impl Wire for RemoteLogSegmentMetadataSnapshotRecord {
     }
 }
 
+impl ToJson for RemoteLogSegmentMetadataSnapshotRecord {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("segmentId");
+        json.uuid(self.segment_id);
+        json.field("startOffset");
+        json.number(self.start_offset);
+        json.field("endOffset");
+        json.number(self.end_offset);
+        json.field("brokerId");
+        json.number(self.broker_id);
+        json.field("maxTimestampMs");
+        json.number(self.max_timestamp_ms);
+        json.field("eventTimestampMs");
+        json.number(self.event_timestamp_ms);
+        json.field("segmentLeaderEpochs");
+        json.array(&self.segment_leader_epochs, |json, value| value.write_json(json, version));
+        json.field("segmentSizeInBytes");
+        json.number(self.segment_size_in_bytes);
+        json.field("customMetadata");
+        match &self.custom_metadata {
+            Some(value) => json.bytes(value),
+            None => json.null(),
+        };
+        json.field("remoteLogSegmentState");
+        json.number(self.remote_log_segment_state);
+        if self.txn_index_empty {
+            json.field("txnIndexEmpty");
+            json.bool(self.txn_index_empty);
+        }
+        json.end_object();
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SegmentLeaderEpochEntry {
     pub leader_epoch: i32,
@@ -84,6 +118,17 @@ impl Wire for SegmentLeaderEpochEntry {
         w.i32(self.leader_epoch);
         w.i64(self.offset);
         w.no_tags();
+    }
+}
+
+impl ToJson for SegmentLeaderEpochEntry {
+    fn write_json(&self, json: &mut JsonWriter, _version: i16) {
+        json.begin_object();
+        json.field("leaderEpoch");
+        json.number(self.leader_epoch);
+        json.field("offset");
+        json.number(self.offset);
+        json.end_object();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, Encoder, Message, Uuid, Wire};
+use crate::{DecodeError, Decoder, Encoder, JsonWriter, Message, ToJson, Uuid, Wire};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteLogSegmentMetadataUpdateRecord {
@@ -38,6 +38,26 @@ impl Wire for RemoteLogSegmentMetadataUpdateRecord {
     }
 }
 
+impl ToJson for RemoteLogSegmentMetadataUpdateRecord {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("remoteLogSegmentId");
+        self.remote_log_segment_id.write_json(json, version);
+        json.field("brokerId");
+        json.number(self.broker_id);
+        json.field("eventTimestampMs");
+        json.number(self.event_timestamp_ms);
+        json.field("customMetadata");
+        match &self.custom_metadata {
+            Some(value) => json.bytes(value),
+            None => json.null(),
+        };
+        json.field("remoteLogSegmentState");
+        json.number(self.remote_log_segment_state);
+        json.end_object();
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RemoteLogSegmentIdEntry {
     pub topic_id_partition: TopicIdPartitionEntry,
@@ -63,6 +83,17 @@ impl Wire for RemoteLogSegmentIdEntry {
     }
 }
 
+impl ToJson for RemoteLogSegmentIdEntry {
+    fn write_json(&self, json: &mut JsonWriter, version: i16) {
+        json.begin_object();
+        json.field("topicIdPartition");
+        self.topic_id_partition.write_json(json, version);
+        json.field("id");
+        json.uuid(self.id);
+        json.end_object();
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TopicIdPartitionEntry {
     pub name: String,
@@ -84,6 +115,19 @@ impl Wire for TopicIdPartitionEntry {
         w.uuid(self.id);
         w.i32(self.partition);
         w.no_tags();
+    }
+}
+
+impl ToJson for TopicIdPartitionEntry {
+    fn write_json(&self, json: &mut JsonWriter, _version: i16) {
+        json.begin_object();
+        json.field("name");
+        json.string(&self.name);
+        json.field("id");
+        json.uuid(self.id);
+        json.field("partition");
+        json.number(self.partition);
+        json.end_object();
     }
 }
 
