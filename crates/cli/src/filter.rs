@@ -18,7 +18,11 @@ pub struct TopicFilter {
 impl TopicFilter {
     pub fn new(raw: &str) -> Result<Self, Failure> {
         let text = raw.trim().replace(',', "|").replace(' ', "");
-        let text = text.trim_matches(['"', '\'']);
+        Self::plain(text.trim_matches(['"', '\'']))
+    }
+
+    /// A regular expression as it stands, for consumers' subscriptions.
+    pub fn plain(text: &str) -> Result<Self, Failure> {
         let invalid = |_| Failure::text("java.lang.RuntimeException", format!("{text} is an invalid regex."));
         let pattern = Regex::new(&format!("^(?:{text})$")).map_err(invalid)?;
         Ok(TopicFilter { pattern })

@@ -11,6 +11,7 @@ pub mod filter;
 pub mod io;
 pub mod options;
 pub mod output;
+pub mod schema_json;
 pub mod text;
 pub mod tools;
 

@@ -116,6 +116,21 @@ impl Cluster {
         Ok(Cluster { inner: Arc::new(inner) })
     }
 
+    /// The same cluster with connections of its own, so that long requests hold up nobody else's.
+    pub fn with_own_connections(&self) -> Cluster {
+        let inner = Inner {
+            bootstrap: self.inner.bootstrap.clone(),
+            kind: self.inner.kind,
+            options: self.inner.options.clone(),
+            retry_backoff: self.inner.retry_backoff,
+            retry_backoff_max: self.inner.retry_backoff_max,
+            known: Mutex::new(self.known(|known| known.clone())),
+            connections: tokio::sync::Mutex::default(),
+            coordinators: Mutex::default(),
+        };
+        Cluster { inner: Arc::new(inner) }
+    }
+
     /// The addresses to start from, for messages.
     pub fn bootstrap(&self) -> String {
         self.inner.bootstrap.join(",")

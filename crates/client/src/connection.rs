@@ -194,8 +194,22 @@ impl Connection {
         self.shared.exchange(request, version, limit).await
     }
 
+    /// Puts a request on its way now and returns the wait for its answer, for callers to whom the order of requests
+    /// matters and who bound their number themselves.
+    pub fn start<R: Request>(
+        &self,
+        request: &R,
+        version: i16,
+        limit: Duration,
+    ) -> Result<impl Future<Output = Result<R::Response, ClientError>> + Send + use<R>, ClientError> {
+        let (reply, answer) = oneshot::channel();
+        self.shared.queue(request, version, Some(reply))?;
+        let shared = Arc::clone(&self.shared);
+        Ok(async move { shared.answer::<R>(answer, version, limit).await })
+    }
+
     /// Sends a request that gets no answer (produce with acks=0).
-    pub async fn send_one_way<R: Request>(&self, request: &R, version: i16) -> Result<(), ClientError> {
+    pub fn send_one_way<R: Request>(&self, request: &R, version: i16) -> Result<(), ClientError> {
         self.shared.queue(request, version, None).map(|_| ())
     }
 }
@@ -229,10 +243,19 @@ impl Shared {
         version: i16,
         limit: Duration,
     ) -> Result<R::Response, ClientError> {
-        let decode_error = |error| ClientError::Decode { api: R::API_KEY, error };
-        let permit = self.in_flight.acquire().await.map_err(|_| ClientError::Closed)?;
+        let _permit = self.in_flight.acquire().await.map_err(|_| ClientError::Closed)?;
         let (reply, answer) = oneshot::channel();
         self.queue(request, version, Some(reply))?;
+        self.answer::<R>(answer, version, limit).await
+    }
+
+    async fn answer<R: Request>(
+        &self,
+        answer: oneshot::Receiver<Result<Bytes, String>>,
+        version: i16,
+        limit: Duration,
+    ) -> Result<R::Response, ClientError> {
+        let decode_error = |error| ClientError::Decode { api: R::API_KEY, error };
         let answer = match tokio::time::timeout(limit, answer).await {
             Ok(Ok(Ok(frame))) => frame,
             Ok(Ok(Err(cause))) => return Err(self.disconnected(cause)),
@@ -244,7 +267,6 @@ impl Shared {
                 return Err(ClientError::TimedOut { what, after: limit });
             }
         };
-        drop(permit);
         let mut decoder = Decoder::new(answer);
         // An ApiVersions answer may be in version 0 whatever was asked, see `negotiate`.
         if R::API_KEY == ApiKey::ApiVersions {

@@ -33,3 +33,12 @@ pub mod records {
     pub use crate::generated::records::{group, metadata, raft, share, storage, transaction};
     pub(crate) use crate::record_keys::{coordinator_records, framed_records};
 }
+
+/// The schema tables as text, for tools that show records field by field (JSON in the reference's form).
+pub mod schema {
+    pub const GROUP: &str = include_str!("../schema/group.txt");
+    pub const METADATA: &str = include_str!("../schema/metadata.txt");
+    pub const RAFT: &str = include_str!("../schema/raft.txt");
+    pub const SHARE: &str = include_str!("../schema/share.txt");
+    pub const TRANSACTION: &str = include_str!("../schema/transaction.txt");
+}

@@ -1,13 +1,19 @@
 //! The tools, one module each, and the table by which they are found.
 
 mod common;
+mod console_consumer;
+mod console_producer;
+mod coordinator_json;
+mod deserializer;
+mod formatter;
+mod line_reader;
 mod topics;
 
 use crate::Invocation;
 use crate::io::{End, Io};
 
 /// Every tool's name; a trailing `.sh` is accepted too.
-const NAMES: &[&str] = &["kafka-topics"];
+const NAMES: &[&str] = &["kafka-topics", "kafka-console-producer", "kafka-console-consumer"];
 
 pub fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().copied()
@@ -22,6 +28,8 @@ pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
     let arguments = &invocation.arguments;
     match invocation.tool {
         "kafka-topics" => topics::run(arguments, io).await,
+        "kafka-console-consumer" => console_consumer::run(arguments, io).await,
+        "kafka-console-producer" => console_producer::run(arguments, io).await,
         other => Err(End::message(format!("{other} is not part of this program"))),
     }
 }
