@@ -59,6 +59,7 @@ fn binary() -> PathBuf {
 fn tests() -> Vec<ci::Step> {
     vec![
         ci::Step::cargo("unit tests", &["test", "--workspace", "--locked"]),
+        ci::Step::function("java oracle", |_| oracle::run(&[]).map_err(|error| error.to_string())),
         ci::Step::cargo("release build", &["build", "--release", "--locked"]),
         ci::Step::function("client suites", |root| compat::run_suites(root, &binary(), &[])),
     ]
