@@ -88,7 +88,7 @@ impl LogDir {
 pub(crate) enum Task {
     DeleteSegments { segments: Vec<Arc<LogSegment>>, log_dir: Arc<LogDir> },
     DeleteFile { dir: Arc<SharedDir>, name: String, log_dir: Arc<LogDir> },
-    FlushRolled { log: Weak<UnifiedLog>, snapshot: Option<PathBuf>, offset: i64 },
+    FlushRolled { log: Weak<UnifiedLog>, offset: i64 },
 }
 
 /// Shared by all logs of a node.
@@ -175,9 +175,10 @@ impl LogContext {
                     log_dir.fail("Error while deleting a file in", log_dir.path(), e);
                 }
             }
-            Task::FlushRolled { log, snapshot, offset } => {
+            Task::FlushRolled { log, offset } => {
                 if let Some(log) = log.upgrade()
-                    && let Err(e) = log.flush_rolled(snapshot.as_deref(), offset, now)
+                    && !log.log_dir().is_offline()
+                    && let Err(e) = log.flush_up_to(offset, now)
                 {
                     tracing::warn!("{e}");
                 }

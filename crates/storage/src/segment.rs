@@ -26,7 +26,7 @@ use crate::names::{
     segment_file,
 };
 use crate::producer::ignore_missing;
-use crate::txn_index::TransactionIndex;
+use crate::txn_index::{AbortedTxn, TransactionIndex};
 
 /// Bytes read at once when batches are small: about two index intervals.
 const SCAN_CHUNK: usize = 8192;
@@ -114,6 +114,10 @@ pub struct LogSegment {
     roll_jitter_ms: i64,
     size: AtomicU32,
     is_deleted: AtomicBool,
+    /// Files were made whose names are not known to be durable.
+    has_new_names: AtomicBool,
+    /// Contents changed since the last flush.
+    is_dirty: AtomicBool,
     log: Mutex<LogHandle>,
     offset_index: Index<OffsetPosition>,
     time_index: Index<TimestampOffset>,
@@ -138,6 +142,8 @@ impl LogSegment {
             roll_jitter_ms: jitter_ms,
             size: AtomicU32::new(size),
             is_deleted: AtomicBool::new(false),
+            has_new_names: AtomicBool::new(true),
+            is_dirty: AtomicBool::new(true),
             log: Mutex::new(LogHandle { file: None, used: false }),
             offset_index: Index::existing(base_offset),
             time_index: Index::existing(base_offset),
@@ -289,6 +295,7 @@ impl LogSegment {
             position += batch.size_in_bytes() as u32;
         }
         *self.times.lock() = times;
+        self.is_dirty.store(true, Ordering::Release);
         debug_assert_eq!(position, end, "headers and bytes disagree");
         self.size.store(end, Ordering::Release);
         Ok(())
@@ -445,7 +452,8 @@ impl LogSegment {
                 let old = self.size();
                 // Readers must not be offered bytes that are about to go.
                 self.size.store(batch.position, Ordering::Release);
-                self.log_file(fs)?.set_len(u64::from(batch.position))?;
+                let file = self.log_file(fs)?;
+                file.set_len(u64::from(batch.position))?;
                 old - batch.position
             }
         };
@@ -457,7 +465,19 @@ impl LogSegment {
         }
         times.max = Some(self.read_largest_timestamp(fs)?);
         *self.times.lock() = times;
+        // What was cut must not come back behind what is written in its place, in the log or in an index.
+        let has_new_names = self.flush(fs)?;
+        self.has_new_names.store(has_new_names, Ordering::Release);
         Ok(removed)
+    }
+
+    /// Gives a segment that was closed its last time index entry if that was lost.
+    pub(crate) fn complete_seal(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        let max = self.read_largest_timestamp(fs)?;
+        self.times.lock().max = Some(max);
+        self.is_dirty.store(true, Ordering::Release);
+        self.append_time_index(fs, max)?;
+        self.with_time_index(fs, |index, at| index.write(at))
     }
 
     fn read_largest_timestamp(&self, fs: &dyn FileSystem) -> io::Result<TimestampOffset> {
@@ -476,17 +496,39 @@ impl LogSegment {
         Ok(max)
     }
 
-    /// Makes everything durable.
-    pub fn flush(&self, fs: &dyn FileSystem) -> io::Result<()> {
+    /// Makes all contents durable; true when the directory must be synced too.
+    pub fn flush(&self, fs: &dyn FileSystem) -> io::Result<bool> {
+        self.is_dirty.store(false, Ordering::Release);
+        let has_new_names = self.has_new_names.swap(false, Ordering::AcqRel);
         self.log_file(fs)?.sync_data()?;
         self.with_offset_index(fs, |index, at| index.flush(at))?;
         self.with_time_index(fs, |index, at| index.flush(at))?;
-        self.with_txn_index(fs, |index, at| index.flush(at))
+        self.with_txn_index(fs, |index, at| index.flush(at))?;
+        Ok(has_new_names)
+    }
+
+    pub(crate) fn append_aborted(&self, fs: &dyn FileSystem, txn: AbortedTxn) -> io::Result<()> {
+        self.with_txn_index(fs, |index, at| index.append(at, txn))?;
+        // The file may be new: it comes with its first entry.
+        self.has_new_names.store(true, Ordering::Release);
+        self.is_dirty.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// The files are as the last clean shutdown left them.
+    pub(crate) fn set_durable(&self) {
+        self.has_new_names.store(false, Ordering::Release);
+        self.is_dirty.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.is_dirty.load(Ordering::Acquire)
     }
 
     /// Completes the indexes: the last time index entry, and files where there are none yet.
     pub(crate) fn on_become_inactive(&self, fs: &dyn FileSystem) -> io::Result<()> {
         let max = self.max_timestamp_so_far(fs)?;
+        self.is_dirty.store(true, Ordering::Release);
         self.append_time_index(fs, max)?;
         self.with_offset_index(fs, |index, at| index.trim(at))?;
         self.with_time_index(fs, |index, at| index.trim(at))
@@ -566,11 +608,15 @@ impl LogSegment {
         Ok(())
     }
 
-    /// Cuts the file at `size`, without looking at the indexes.
+    /// Cuts the file at `size`, durably, without looking at the indexes.
     pub(crate) fn cut(&self, fs: &dyn FileSystem, size: u32) -> io::Result<()> {
         self.size.store(size, Ordering::Release);
         let file = self.log_file(fs)?;
-        if file.len()? > u64::from(size) { file.set_len(u64::from(size)) } else { Ok(()) }
+        if file.len()? > u64::from(size) {
+            file.set_len(u64::from(size))?;
+            file.sync_data()?;
+        }
+        Ok(())
     }
 }
 

@@ -77,7 +77,12 @@ fn files_on(sim: &Sim, dir: &str) -> BTreeMap<String, Vec<u8>> {
     let path = Path::new(dir);
     let entries = sim.fs.list(path).unwrap().into_iter().filter(|e| !e.is_dir);
     entries
-        .map(|e| (e.name.to_str().unwrap().to_owned(), env::read_file(&*sim.fs, &path.join(&e.name), 1 << 20).unwrap()))
+        .map(|e| {
+            (
+                e.name.to_str().unwrap().to_owned(),
+                env::read_file(&*sim.fs, &path.join(&e.name), 1 << 20).unwrap(),
+            )
+        })
         .collect()
 }
 
@@ -94,7 +99,11 @@ fn a_cleanly_stopped_node_is_opened_without_reading_a_segment() {
     assert!(!sim.fs.exists(Path::new("/data/.kafka_cleanshutdown")).unwrap());
     for (topic, end) in TOPICS {
         let log = manager.get_log(&TopicPartition::new(topic, 0)).unwrap();
-        assert_eq!((log.log_end_offset(), log.high_watermark(), log.recovery_point()), (end, end, end), "{topic}");
+        assert_eq!(
+            (log.log_end_offset(), log.high_watermark(), log.recovery_point()),
+            (end, end, end),
+            "{topic}"
+        );
         assert_eq!((log.log_start_offset(), log.last_stable_offset()), (0, end));
         assert_eq!(log.end_offset_for_epoch(0), Some((0, end)));
         assert!(log.topic_id().is_some());
@@ -112,7 +121,8 @@ fn an_uncleanly_stopped_node_gets_the_indexes_it_had() {
         for (name, _) in fixture_files(&format!("{topic}-0")) {
             if name.ends_with("index") || name.ends_with(".snapshot") {
                 // As a killed node leaves them, and worse.
-                let file = sim.fs.open(Path::new(&format!("/data/{topic}-0/{name}")), OpenMode::ReadWrite).unwrap();
+                let file =
+                    sim.fs.open(Path::new(&format!("/data/{topic}-0/{name}")), OpenMode::ReadWrite).unwrap();
                 file.write_at(&[0; 4096], 0).unwrap();
             }
         }

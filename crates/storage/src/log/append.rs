@@ -455,10 +455,11 @@ impl UnifiedLog {
         self.set_log_end(self.log_end_offset());
         writer.producers.set_map_end_offset(new_offset);
         let snapshot = writer.producers.take_snapshot(self.fs(), &self.dir.path(), false);
-        let snapshot = snapshot.map_err(|e| self.fail(doing, e))?;
+        if snapshot.map_err(|e| self.fail(doing, e))?.is_some() {
+            self.unsynced_snapshots.lock().push(new_offset);
+        }
         self.update_high_watermark_with_log_end(writer);
-        let flush = Task::FlushRolled { log: self.this.clone(), snapshot, offset: new_offset };
-        self.context.defer(Duration::ZERO, flush);
+        self.context.defer(Duration::ZERO, Task::FlushRolled { log: self.this.clone(), offset: new_offset });
         tracing::debug!("Rolled new log segment of {} at offset {new_offset}", self.topic_partition);
         Ok(segment)
     }
@@ -529,7 +530,7 @@ pub(super) fn complete_txn(
             last_offset: completed.last_offset,
             last_stable_offset: producers.last_stable_offset(completed),
         };
-        segment.with_txn_index(fs, |index, at| index.append(at, aborted))?;
+        segment.append_aborted(fs, aborted)?;
     }
     producers.complete_txn(completed);
     Ok(())

@@ -6,7 +6,6 @@
 //! Concurrency: `flushing` is held across the syncs, `writer` is not: appends go on meanwhile.
 //! Crash: recovery begins at the last recovery point that reached its checkpoint.
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use env::OpenMode;
@@ -14,6 +13,7 @@ use record::Time;
 
 use super::{UnifiedLog, Writer};
 use crate::error::StorageError;
+use crate::names;
 use crate::producer::ignore_missing;
 
 impl UnifiedLog {
@@ -38,39 +38,40 @@ impl UnifiedLog {
         }
     }
 
-    pub(crate) fn flush_rolled(
-        &self,
-        snapshot: Option<&Path>,
-        offset: i64,
-        now: Time,
-    ) -> Result<(), StorageError> {
-        if self.log_dir.is_offline() {
+    /// Makes the producer snapshots of rolls durable. Without them a log that loses its older segments would forget
+    /// what their producers did.
+    pub(super) fn sync_snapshots(&self) -> Result<(), StorageError> {
+        let snapshots = std::mem::take(&mut *self.unsynced_snapshots.lock());
+        if snapshots.is_empty() {
             return Ok(());
         }
-        if let Some(path) = snapshot {
-            let synced = self.fs().open(path, OpenMode::ReadWrite).and_then(|file| file.sync_data());
-            ignore_missing(synced)
-                .map_err(|e| self.fail("Error while flushing producer state snapshot for", e))?;
-        }
-        self.flush_up_to(offset, now)
+        let dir = self.dir.path();
+        let synced = snapshots.into_iter().try_for_each(|offset| {
+            let path = dir.join(names::segment_file(offset, names::PRODUCER_SNAPSHOT_FILE_SUFFIX));
+            ignore_missing(self.fs().open(&path, OpenMode::ReadWrite).and_then(|file| file.sync_data()))
+        });
+        synced
+            .and_then(|()| self.fs().sync_dir(&dir))
+            .map_err(|e| self.fail("Error while flushing producer state snapshot for", e))
     }
 
     fn flush_to(&self, offset: i64, now: Time) -> Result<(), StorageError> {
         self.log_dir.check_online()?;
-        let recovery_point = self.recovery_point();
-        if offset <= recovery_point {
+        let failed = |e| self.fail("Error while flushing log for", e);
+        let segments = self.segments.load_full();
+        // A segment that was closed since its records were flushed has a last index entry that was not.
+        let mut dirty =
+            segments.iter().take_while(|s| s.base_offset() < offset).filter(|s| s.is_dirty()).peekable();
+        if offset <= self.recovery_point() && dirty.peek().is_none() {
             return Ok(());
         }
-        let failed = |e| self.fail("Error while flushing log for", e);
         self.flush_epochs()?;
-        let segments = self.segments.load_full();
-        let first = Self::floor_segment(&segments, recovery_point).unwrap_or(0);
-        let mut has_new_segment = false;
-        for segment in segments.iter().skip(first).take_while(|segment| segment.base_offset() < offset) {
-            segment.flush(self.fs()).map_err(failed)?;
-            has_new_segment |= segment.base_offset() >= recovery_point;
+        self.sync_snapshots()?;
+        let mut has_new_names = false;
+        for segment in dirty {
+            has_new_names |= segment.flush(self.fs()).map_err(failed)?;
         }
-        if has_new_segment {
+        if has_new_names {
             self.fs().sync_dir(&self.dir.path()).map_err(failed)?;
         }
         if !self.dir_synced.swap(true, Ordering::AcqRel) {
@@ -79,6 +80,12 @@ impl UnifiedLog {
         self.recovery_point.fetch_max(offset, Ordering::AcqRel);
         self.last_flushed_ms.store(now.wall_ms, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Lets recovery begin lower: to be written to the checkpoint before records are cut and others take their place.
+    pub(crate) fn lower_recovery_point(&self, offset: i64) {
+        let _flushing = self.flushing.lock();
+        self.recovery_point.fetch_min(offset, Ordering::AcqRel);
     }
 
     /// Writes `leader-epoch-checkpoint` when it is behind.

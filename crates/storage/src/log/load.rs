@@ -128,6 +128,7 @@ impl UnifiedLog {
             last_flushed_ms: AtomicI64::new(now.wall_ms),
             dir_synced: AtomicBool::new(params.had_clean_shutdown && !params.is_new),
             epochs: Mutex::new(epochs),
+            unsynced_snapshots: Mutex::default(),
             writer: Mutex::new(Writer { producers, closed: false }),
             flushing: Mutex::new(()),
         });
@@ -282,6 +283,9 @@ impl Loader<'_> {
             let size = u32::try_from(metadata.len).ok().filter(|size| i32::try_from(*size).is_ok());
             let size = size.ok_or_else(|| invalid_data(format!("{name} is longer than 2 GiB")))?;
             let segment = LogSegment::existing(self.dir.clone(), base, size, self.now.wall_ms, self.jitter());
+            if self.params.had_clean_shutdown {
+                segment.set_durable();
+            }
             let has = |suffix: &str| names.contains(names::segment_file(base, suffix).as_str());
             let txns = if has(TXN_INDEX_FILE_SUFFIX) {
                 segment.with_txn_index(self.fs, |index, at| index.all(at))
@@ -320,7 +324,14 @@ impl Loader<'_> {
         let Some(base) = self.segments.get(unflushed).map(|segment| segment.base_offset()) else {
             return Ok(());
         };
+        self.segments.iter().take(unflushed).for_each(|segment| segment.set_durable());
+        if let Some(sealed) = unflushed.checked_sub(1).and_then(|at| self.segments.get(at)) {
+            // The roll that closed it may have come after the last flush.
+            sealed.complete_seal(self.fs)?;
+        }
         self.rebuild_producers_below(unflushed, base)?;
+        // Entries behind are of records that are read again, or of ones that were cut.
+        self.epochs.truncate_from_end(base);
         let mut index = unflushed;
         while let Some(segment) = self.segments.get(index).cloned() {
             if index > unflushed {
@@ -329,9 +340,12 @@ impl Loader<'_> {
             let (cut, next_offset) = self.recover_segment(&segment, recovery_point)?;
             index += 1;
             let next_base = self.segments.get(index).map(|next| next.base_offset());
-            // A gap is compaction's doing; an overlap is not a log.
-            let overlaps = next_base.is_some_and(|next| next < next_offset);
-            if cut > 0 || overlaps {
+            // Compaction leaves gaps. Elsewhere, behind the recovery point, a gap is what was lost of a segment whose
+            // successor had begun; and an overlap is no log at all.
+            let allows_gap = self.params.config.compact || next_offset < recovery_point;
+            let follows =
+                next_base.is_none_or(|next| next == next_offset || allows_gap && next > next_offset);
+            if cut > 0 || !follows {
                 tracing::warn!(
                     "Corruption found in segment {} of {}, truncating to offset {next_offset}",
                     segment.base_offset(),
@@ -405,7 +419,8 @@ impl Loader<'_> {
 
     /// Removes segments behind a cut. At once: nobody reads them yet.
     fn remove_segments_from(&mut self, index: usize) -> io::Result<()> {
-        for segment in self.segments.drain(index.min(self.segments.len())..) {
+        let removed: Vec<_> = self.segments.drain(index.min(self.segments.len())..).collect();
+        for segment in &removed {
             tracing::info!(
                 "Deleting segment {} of {} as part of log recovery",
                 segment.base_offset(),
@@ -417,7 +432,8 @@ impl Loader<'_> {
                 ignore_missing(self.fs.remove_file(&self.path.join(name)))?;
             }
         }
-        Ok(())
+        // They must not come back behind records that take their place.
+        if removed.is_empty() { Ok(()) } else { self.fs.sync_dir(&self.path) }
     }
 
     /// The checkpoint says the log starts behind its end: its files were lost, and what is left is old.
@@ -438,6 +454,9 @@ impl Loader<'_> {
         let first = self.segments.first().map_or(0, |segment| segment.base_offset());
         let log_start = self.params.log_start_offset.max(first);
         self.epochs.truncate_from_end(log_end);
+        if !self.params.had_clean_shutdown {
+            self.complete_epochs(log_start, log_end)?;
+        }
         self.epochs.truncate_from_start(self.params.log_start_offset);
         let bases: BTreeSet<i64> = self.segments.iter().map(|segment| segment.base_offset()).collect();
         self.producers.remove_stray_snapshots(self.fs, &self.path, &bases)?;
@@ -460,5 +479,32 @@ impl Loader<'_> {
             self.params.recovery_point.unwrap_or(0).min(log_end)
         };
         Ok(Offsets { log_start, recovery_point, log_end })
+    }
+
+    /// The epoch file may know of a later log start than this start does, or be gone: what it lacks is read from the
+    /// batches' headers.
+    fn complete_epochs(&mut self, log_start: i64, log_end: i64) -> io::Result<()> {
+        let known_from = self.epochs.earliest().map_or(log_end, |entry| entry.start_offset);
+        if known_from <= log_start {
+            return Ok(());
+        }
+        let known = std::mem::take(&mut self.epochs);
+        let epochs = &mut self.epochs;
+        for segment in self.segments.iter().filter(|segment| segment.base_offset() < known_from) {
+            segment.scan(self.fs, 0, segment.size(), |batch| {
+                let (epoch, base_offset) = (batch.header.partition_leader_epoch, batch.header.base_offset);
+                if base_offset >= known_from {
+                    return ControlFlow::Break(());
+                }
+                if epoch >= 0 && epochs.latest_epoch().is_none_or(|latest| epoch > latest) {
+                    epochs.assign(epoch, base_offset);
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        for entry in known.entries() {
+            epochs.assign(entry.epoch, entry.start_offset);
+        }
+        Ok(())
     }
 }

@@ -74,6 +74,8 @@ pub struct UnifiedLog {
     /// The name of the directory itself is durable.
     dir_synced: AtomicBool,
     epochs: Mutex<LeaderEpochCache>,
+    /// Producer snapshots of rolls that are not durable yet.
+    unsynced_snapshots: Mutex<Vec<i64>>,
     writer: Mutex<Writer>,
     /// Serialises flushes: taken before `writer`, and held across IO.
     flushing: Mutex<()>,

@@ -149,6 +149,7 @@ impl UnifiedLog {
         if count == segments.len() {
             self.roll(now, &mut writer, 0)?;
         }
+        self.sync_snapshots()?;
         let kept = self.segments.load_full();
         let new_start = kept.get(count).map_or(self.log_end_offset(), |segment| segment.base_offset());
         self.increment_log_start(&mut writer, new_start, LogStartOffsetIncrementReason::SegmentDeletion);

@@ -52,9 +52,11 @@ impl UnifiedLog {
     fn search_timestamp(&self, timestamp: i64) -> io::Result<Option<TimestampAndOffset>> {
         let starting_offset = self.log_start_offset();
         for segment in self.segments.load_full().iter() {
-            // Kafka looks at the segment's age where it has no timestamps.
-            if segment.largest_timestamp(self.fs())? >= timestamp {
-                return self.search_segment(segment, timestamp, starting_offset);
+            // The one record that is young enough may lie below the log's start: then a later segment answers.
+            if segment.largest_timestamp(self.fs())? >= timestamp
+                && let Some(found) = self.search_segment(segment, timestamp, starting_offset)?
+            {
+                return Ok(Some(found));
             }
         }
         Ok(None)

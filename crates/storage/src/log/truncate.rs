@@ -41,10 +41,15 @@ impl UnifiedLog {
             segments.iter().filter(|segment| segment.base_offset() > target_offset).cloned().collect();
         self.publish_segments(|segments| segments.retain(|segment| segment.base_offset() <= target_offset));
         let active = self.active_segment();
+        let has_deleted = !deleted.is_empty();
+        self.delete_segments(&mut writer, deleted, now)?;
+        if has_deleted {
+            // A deleted segment must not come back behind records that were written in its place.
+            self.sync_names()?;
+        }
         let truncated = active.truncate_to(self.fs(), target_offset, now.wall_ms);
         truncated.map_err(|e| self.fail("Error while truncating log of", e))?;
         self.set_log_end(target_offset);
-        self.delete_segments(&mut writer, deleted, now)?;
         self.epochs.lock().truncate_from_end(target_offset);
         self.log_start_offset.fetch_min(target_offset, Ordering::AcqRel);
         self.rebuild_producers(&mut writer, target_offset, now, false)?;
@@ -53,7 +58,13 @@ impl UnifiedLog {
             self.set_high_watermark(&mut writer, end);
         }
         self.update_first_unstable_offset(&writer);
+        // Nor may a producer snapshot of what was cut.
+        self.sync_names()?;
         Ok(true)
+    }
+
+    fn sync_names(&self) -> Result<(), StorageError> {
+        self.fs().sync_dir(&self.dir.path()).map_err(|e| self.fail("Error while truncating log of", e))
     }
 
     /// Removes everything and goes on at `new_offset`; the log starts there, or at `log_start_offset`.
@@ -94,6 +105,6 @@ impl UnifiedLog {
         let end = self.log_end.load();
         self.set_high_watermark(writer, end);
         self.update_first_unstable_offset(writer);
-        Ok(())
+        self.sync_names()
     }
 }

@@ -417,7 +417,8 @@ impl LogManager {
         !self.doomed.lock().is_empty()
     }
 
-    /// Cuts a log and writes the recovery points, which may have gone back.
+    /// Cuts a log. The recovery points, which may have to go back, are written first: recovery must look at whatever
+    /// comes in place of what is cut.
     pub fn truncate_to(
         &self,
         partition: &TopicPartition,
@@ -425,10 +426,24 @@ impl LogManager {
         now: Time,
     ) -> Result<bool, StorageError> {
         let Some(log) = self.get_log(partition) else { return Ok(false) };
-        let truncated = log.truncate_to(offset, now)?;
-        if truncated {
+        if offset < log.recovery_point() {
+            log.lower_recovery_point(offset);
             self.checkpoint_recovery_points();
         }
-        Ok(truncated)
+        log.truncate_to(offset, now)
+    }
+
+    /// Empties a log and lets it go on at `offset`.
+    pub fn truncate_fully_and_start_at(
+        &self,
+        partition: &TopicPartition,
+        offset: i64,
+        log_start_offset: Option<i64>,
+        now: Time,
+    ) -> Result<(), StorageError> {
+        let Some(log) = self.get_log(partition) else { return Ok(()) };
+        log.lower_recovery_point(0);
+        self.checkpoint_recovery_points();
+        log.truncate_fully_and_start_at(offset, log_start_offset, now)
     }
 }

@@ -263,7 +263,7 @@ fn checksum(offsets: &BTreeMap<TopicPartition, i64>) -> u32 {
     let mut text = String::new();
     for (partition, offset) in offsets {
         // Writing to a string cannot fail.
-        let _ = write!(text, "{partition} {offset}\n");
+        let _ = writeln!(text, "{partition} {offset}");
     }
     crc32c(text.as_bytes()) ^ offsets.len() as u32
 }

@@ -93,8 +93,12 @@ pub fn batch(timestamp: i64, values: &[&[u8]]) -> Bytes {
 }
 
 pub fn idempotent(producer_id: i64, epoch: i16, sequence: i32, timestamp: i64, values: &[&[u8]]) -> Bytes {
-    let options =
-        BatchOptions { producer_id, producer_epoch: epoch, base_sequence: sequence, ..BatchOptions::default() };
+    let options = BatchOptions {
+        producer_id,
+        producer_epoch: epoch,
+        base_sequence: sequence,
+        ..BatchOptions::default()
+    };
     batch_with(options, timestamp, values)
 }
 
@@ -109,7 +113,13 @@ pub fn transactional(producer_id: i64, epoch: i16, sequence: i32, timestamp: i64
     batch_with(options, timestamp, values)
 }
 
-pub fn marker(producer_id: i64, epoch: i16, timestamp: i64, committed: bool, coordinator_epoch: i32) -> Bytes {
+pub fn marker(
+    producer_id: i64,
+    epoch: i16,
+    timestamp: i64,
+    committed: bool,
+    coordinator_epoch: i32,
+) -> Bytes {
     let options = BatchOptions {
         producer_id,
         producer_epoch: epoch,
