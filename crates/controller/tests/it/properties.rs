@@ -111,7 +111,7 @@ fn alter_config(d: &mut Driver, topic: &str, value: u8) {
             resource_name: topic.to_owned(),
             configs: vec![
                 config("min.insync.replicas", (value % 3).to_string()),
-                config("unclean.leader.election.enable", (value % 2 == 0).to_string()),
+                config("unclean.leader.election.enable", value.is_multiple_of(2).to_string()),
             ],
         }],
         ..Default::default()

@@ -170,7 +170,7 @@ fn the_same_requests_give_the_records_of_the_reference() {
     driver.controller = QuorumController::new(settings, bootstrap(MetadataVersion::LATEST_PRODUCTION, &[]));
     driver.controller.set_kraft_version(1);
     let now = driver.now;
-    let mut f = Follower { driver, rest: log.into_iter().skip(0).collect::<Vec<_>>().into_iter() };
+    let mut f = Follower { driver, rest: log.into_iter() };
 
     let activation = f.controller().become_active(now, 1, 3).unwrap();
     f.expect(activation);
