@@ -30,6 +30,8 @@ use storage::{LogContext, LogDir};
 const READ_BYTES: u32 = 4 << 20;
 /// Appended bytes that are kept for handing out, so that a leader does not read back what it wrote.
 const RECENT_BYTES: usize = 16 << 20;
+/// Records of an image that go into a snapshot together, as the reference hands them over.
+const SNAPSHOT_PART_RECORDS: usize = 1024;
 /// How often old snapshots and segments are looked for.
 const CLEAN_INTERVAL: Duration = Duration::from_secs(60);
 

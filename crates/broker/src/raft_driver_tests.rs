@@ -18,8 +18,13 @@ fn server_config(extra: &[(&str, &str)]) -> ServerConfig {
         ("controller.listener.names", "CONTROLLER"),
         ("log.dirs", "/data"),
     ];
-    let all = base.iter().chain(extra).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    ServerConfig::from_map(all.collect()).expect("the configuration of a test is right")
+    // An empty value takes a property away.
+    let mut all = std::collections::BTreeMap::new();
+    for (key, value) in base.iter().chain(extra) {
+        all.insert((*key).to_owned(), (*value).to_owned());
+    }
+    all.retain(|_, value| !value.is_empty());
+    ServerConfig::from_map(all).expect("the configuration of a test is right")
 }
 
 struct Node {
@@ -72,8 +77,9 @@ impl Node {
         let sim = Sim::new(seed);
         let env = sim.env();
         let config = server_config(extra);
+        let standalone = config.quorum_voters().is_empty();
         let options =
-            FormatOptions { cluster_id: CLUSTER_ID.to_owned(), standalone: true, ..FormatOptions::default() };
+            FormatOptions { cluster_id: CLUSTER_ID.to_owned(), standalone, ..FormatOptions::default() };
         format(&env, &config, &options, &mut Vec::new()).unwrap();
         Node { sim, env, config, now_ms: 0 }
     }
@@ -134,6 +140,73 @@ fn a_single_voter_leads_at_once_and_each_start_bumps_the_epoch() {
     let mut seen = Seen::default();
     seen.take(&mut driver);
     assert_eq!(seen.values(), [b"record 1", b"record 2", b"record 3"]);
+}
+
+#[test]
+fn a_static_quorum_of_one_keeps_its_quorum_state_in_version_0() {
+    let voters =
+        [("controller.quorum.bootstrap.servers", ""), ("controller.quorum.voters", "1@127.0.0.1:21501")];
+    let mut node = Node::formatted(1, &voters);
+    for epoch in 1..3 {
+        let (context, mut driver) = node.open().unwrap();
+        let now = node.now(0);
+        driver.poll(&context, now).unwrap();
+        let mut seen = Seen::default();
+        seen.take(&mut driver);
+        assert_eq!(seen.leader, Some(LeaderAndEpoch { leader_id: Some(1), epoch }));
+        assert_eq!(
+            seen.next_offset,
+            i64::from(epoch),
+            "LeaderChange only: the voters are in the configuration"
+        );
+        let path = driver.log().dir().join("quorum-state");
+        let text = env::read_file(&*node.env.fs, &path, 1000).unwrap();
+        let expected = format!(
+            r#"{{"clusterId":"","leaderId":1,"leaderEpoch":{epoch},"votedId":-1,"appliedOffset":0,"currentVoters":[{{"voterId":1}}],"data_version":0}}"#
+        );
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+        node.sim.fs.kill();
+    }
+}
+
+#[test]
+fn a_single_voter_that_resigns_leads_again_in_a_later_epoch() {
+    let mut node = Node::formatted(1, &[]);
+    let (context, mut driver) = node.open().unwrap();
+    let now = node.now(0);
+    driver.poll(&context, now).unwrap();
+    driver.resign(1);
+    let now = node.now(1);
+    driver.poll(&context, now).unwrap();
+    assert_eq!(driver.node().state_name(), "Resigned");
+    assert_eq!(driver.propose(now, 1, vec![Bytes::from_static(b"x")]), Err(ProposeError::NotLeader));
+    let due = driver.deadline(now);
+    node.now_ms = u64::try_from(due.as_millis()).unwrap();
+    let now = node.now(0);
+    driver.poll(&context, now).unwrap();
+    assert!(driver.node().is_leader() && driver.node().epoch() == 3);
+}
+
+#[test]
+fn a_failed_disk_stops_the_driver_for_good() {
+    let mut node = Node::formatted(1, &[]);
+    let (context, mut driver) = node.open().unwrap();
+    let now = node.now(0);
+    driver.poll(&context, now).unwrap();
+    let fault = testkit::Fault {
+        op: testkit::Op::Sync,
+        path: "__cluster_metadata-0".to_owned(),
+        nth: 1,
+        kind: std::io::ErrorKind::Other,
+    };
+    let high_watermark = driver.node().high_watermark();
+    propose(&mut node, &mut driver, 1, "a");
+    node.sim.fs.inject(fault);
+    let now = node.now(30);
+    assert!(driver.poll(&context, now).is_err());
+    assert_eq!(driver.node().high_watermark(), high_watermark, "nothing that may be lost is committed");
+    node.sim.fs.clear_faults();
+    assert!(matches!(driver.poll(&context, now), Err(RaftDriverError::Failed)));
 }
 
 #[test]

@@ -54,6 +54,11 @@ pub(crate) struct PendingFetch {
 impl RaftNode {
     /// Takes a request; its answer is an [`Output::SendResponse`], at once or later.
     pub fn handle_request(&mut self, now: Time, inbound: InboundRequest) {
+        self.answer_request(now, inbound);
+        self.poll(now);
+    }
+
+    fn answer_request(&mut self, now: Time, inbound: InboundRequest) {
         let InboundRequest { request_id, api_version, listener_name, request } = inbound;
         let response = match request {
             RaftRequest::Vote(r) => {
@@ -284,7 +289,7 @@ impl RaftNode {
             return self.respond(request_id, refuse(ErrorCode::INCONSISTENT_CLUSTER_ID), None);
         }
         let partition = only(&request.topics)
-            .filter(|topic| topic.topic_id == Uuid::METADATA_TOPIC_ID || topic.topic == METADATA_TOPIC)
+            .filter(|topic| topic.topic_id == Uuid::METADATA_TOPIC_ID)
             .and_then(|topic| only(&topic.partitions))
             .filter(|partition| partition.partition == METADATA_PARTITION);
         let Some(partition) = partition.cloned() else {

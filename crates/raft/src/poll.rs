@@ -20,7 +20,7 @@ use crate::types::ReplicaKey;
 const MAX_FETCH_WAIT_MS: i32 = 500;
 
 impl RaftNode {
-    /// Does whatever is due at `now`.
+    /// Does whatever is due at `now`. Every input does this by itself.
     pub fn poll(&mut self, now: Time) {
         self.expire_pending_fetches(now);
         if self.maybe_complete_shutdown(now) {
@@ -35,6 +35,7 @@ impl RaftNode {
                 break;
             }
         }
+        self.requests.settle(now.monotonic);
     }
 
     fn poll_state(&mut self, now: Time) {

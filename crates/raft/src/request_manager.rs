@@ -37,7 +37,8 @@ impl RequestManager {
         Self { connections: BTreeMap::new(), bootstrap_servers, retry_backoff, request_timeout }
     }
 
-    fn settle(&mut self, now: Duration) {
+    /// Forgets waits that are over.
+    pub(crate) fn settle(&mut self, now: Duration) {
         let (backoff, timeout) = (self.retry_backoff, self.request_timeout);
         self.connections.retain(|_, connection| match connection {
             Connection::AwaitingResponse { sent, .. } => now < *sent + timeout,

@@ -45,11 +45,13 @@ impl RaftNode {
             RaftResponse::DescribeQuorum(_) => false,
         };
         self.requests.on_response_result(source, correlation_id, success, now.monotonic);
+        self.poll(now);
     }
 
     /// The request got no answer: the connection failed or the peer does not know it.
     pub fn handle_request_failure(&mut self, now: Time, source: i32, correlation_id: i32) {
         self.requests.on_response_result(source, correlation_id, false, now.monotonic);
+        self.poll(now);
     }
 
     /// The peer does not support the version of the request that was sent. For a pre-vote that means it never will
@@ -59,6 +61,7 @@ impl RaftNode {
             && matches!(self.state, State::Prospective(_))
         {
             self.transition_to_candidate(now);
+            self.poll(now);
             return;
         }
         self.handle_request_failure(now, source, correlation_id);
@@ -174,7 +177,7 @@ impl RaftNode {
             return false;
         }
         let partition = only(&response.responses)
-            .filter(|topic| topic.topic_id == Uuid::METADATA_TOPIC_ID || topic.topic == METADATA_TOPIC)
+            .filter(|topic| topic.topic_id == Uuid::METADATA_TOPIC_ID)
             .and_then(|topic| only(&topic.partitions))
             .filter(|partition| partition.partition_index == METADATA_PARTITION);
         let Some(partition) = partition else { return false };
