@@ -124,7 +124,7 @@ fn a_change_of_one_partition_shares_all_others() {
             copied += t
                 .partitions
                 .iter()
-                .filter(|(n, p)| !Arc::ptr_eq(p, &other.partitions.get(n).unwrap()))
+                .filter(|(n, p)| !Arc::ptr_eq(p, other.partitions.get(n).unwrap()))
                 .count();
         }
     }

@@ -298,8 +298,12 @@ impl Decider<'_> {
         new: &NewTopic,
         configs: &BTreeMap<String, String>,
     ) -> CreatableTopicResult {
-        let mut result =
-            CreatableTopicResult { name: name.to_owned(), topic_id: new.id, ..Default::default() };
+        let mut result = CreatableTopicResult {
+            name: name.to_owned(),
+            topic_id: new.id,
+            error_message: None,
+            ..Default::default()
+        };
         if !context.access.allowed(Access::DescribeTopicConfigs(name)) {
             result.topic_config_error_code = ErrorCode::TOPIC_AUTHORIZATION_FAILED.code();
             return result;

@@ -87,7 +87,7 @@ impl Decider<'_> {
                 return ControllerResult::just(error_response(&error));
             }
         };
-        let mut response = UpdateFeaturesResponse::default();
+        let mut response = UpdateFeaturesResponse { error_message: None, ..Default::default() };
         if api_version <= LAST_WITH_RESULTS {
             let result = |feature: &str| UpdatableFeatureResult {
                 feature: feature.to_owned(),

@@ -84,7 +84,7 @@ pub(crate) fn list(
             topics.filter_map(|t| ongoing(t, t.partitions.keys().copied())).collect()
         }
     };
-    ListPartitionReassignmentsResponse { topics, ..Default::default() }
+    ListPartitionReassignmentsResponse { topics, error_message: None, ..Default::default() }
 }
 
 impl Decider<'_> {
@@ -95,6 +95,7 @@ impl Decider<'_> {
         let allow_factor_change = request.allow_replication_factor_change;
         let mut response = AlterPartitionReassignmentsResponse {
             allow_replication_factor_change: allow_factor_change,
+            error_message: None,
             ..Default::default()
         };
         let mut records = BoundedRecords::default();

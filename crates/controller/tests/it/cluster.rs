@@ -430,7 +430,7 @@ fn features_move_where_every_node_can_follow() {
         let context = d.context(2);
         let result = d.controller.handle_update_features(d.now, &context, &request);
         let (response, records) = d.submit(result);
-        (ErrorCode(response.error_code), response.error_message.unwrap_or_default(), records.len())
+        (ErrorCode(response.error_code), response.error_message, records.len())
     };
     let failed = "The update failed for all features since the following feature had an error: ";
     let table = [
@@ -479,9 +479,9 @@ fn features_move_where_every_node_can_follow() {
     for (feature, level, upgrade, message) in table {
         let (code, answer, records) = update(&mut d, feature, level, upgrade);
         assert_eq!((code, records), (ErrorCode::INVALID_UPDATE_VERSION, 0));
-        assert_eq!(answer, format!("{failed}{message}"));
+        assert_eq!(answer, Some(format!("{failed}{message}")));
     }
-    assert_eq!(update(&mut d, "streams.version", 0, 2), (ErrorCode::NONE, String::new(), 1));
+    assert_eq!(update(&mut d, "streams.version", 0, 2), (ErrorCode::NONE, None, 1));
     assert_eq!(d.controller.image().features.level("streams.version"), 0);
-    assert_eq!(update(&mut d, "streams.version", 1, 1), (ErrorCode::NONE, String::new(), 1));
+    assert_eq!(update(&mut d, "streams.version", 1, 1), (ErrorCode::NONE, None, 1));
 }

@@ -237,6 +237,7 @@ fn a_created_topic_is_answered_with_its_configuration_in_effect() {
     let mut d = Driver::with_brokers(1);
     let (response, _) = d.create(vec![with_configs(topic("t", -1, 1), &[("retention.ms", Some("1"))])]);
     let answer = &response.topics[0];
+    assert_eq!((answer.error_code, &answer.error_message), (0, &None));
     assert_eq!((answer.num_partitions, answer.replication_factor), (1, 1));
     let configs = answer.configs.as_ref().unwrap();
     assert_eq!(configs.len(), 37, "a topic has 37 keys");
