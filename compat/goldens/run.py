@@ -117,6 +117,8 @@ def mask(text, flags, env):
         text = re.sub(r'-?\d+(\.\d+)?(E-?\d+)?|NaN|Infinity', '#', text)
         text = re.sub(r' +', ' ', text)
     text = re.sub(r'\[(\[[\w-]+\]), (\[[\w-]+\])\]', lambda m: '[' + ', '.join(sorted(m.groups())) + ']', text)  # a set
+    unordered = r'(Valid (?:states|types) are: |takes (?:one of these|the following) options: |must be one of )([\w\[\], -]+?)($| with)'
+    text = re.sub(unordered, lambda m: m.group(1) + ', '.join(sorted(m.group(2).split(', '))) + m.group(3), text, flags=re.M)
     text = reduce_usage(text, '--help' in flags)
     if '@unordered' in flags:
         text = ''.join(sorted(text.splitlines(keepends=True)))

@@ -3,6 +3,7 @@
 mod common;
 mod console_consumer;
 mod console_producer;
+mod consumer_groups;
 mod coordinator_json;
 mod deserializer;
 mod formatter;
@@ -13,7 +14,8 @@ use crate::Invocation;
 use crate::io::{End, Io};
 
 /// Every tool's name; a trailing `.sh` is accepted too.
-const NAMES: &[&str] = &["kafka-topics", "kafka-console-producer", "kafka-console-consumer"];
+const NAMES: &[&str] =
+    &["kafka-topics", "kafka-console-producer", "kafka-console-consumer", "kafka-consumer-groups"];
 
 pub fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().copied()
@@ -29,6 +31,7 @@ pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
     match invocation.tool {
         "kafka-topics" => topics::run(arguments, io).await,
         "kafka-console-consumer" => console_consumer::run(arguments, io).await,
+        "kafka-consumer-groups" => consumer_groups::run(arguments, io).await,
         "kafka-console-producer" => console_producer::run(arguments, io).await,
         other => Err(End::message(format!("{other} is not part of this program"))),
     }

@@ -361,9 +361,9 @@ impl Accumulator {
             && matches!(code, Some(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER | ErrorCode::UNKNOWN_PRODUCER_ID))
             && !too_early;
         if code == Some(ErrorCode::MESSAGE_TOO_LARGE) && sent.batch.tokens.len() > 1 && !expired {
-            match self.split(sent) {
+            match self.split(Box::new(sent)) {
                 Ok(()) => return None,
-                Err(unreadable) => sent = unreadable,
+                Err(unreadable) => sent = *unreadable,
             }
         }
         if expired || !(too_early || lost_state || (retriable && attempts_left)) {
@@ -383,7 +383,7 @@ impl Accumulator {
     }
 
     /// Halves a batch that the broker finds too large; both halves keep their records' sequences.
-    fn split(&mut self, sent: Sent) -> Result<(), Sent> {
+    fn split(&mut self, sent: Box<Sent>) -> Result<(), Box<Sent>> {
         let read = || {
             let batch = RecordBatch::first(&sent.records).ok()??;
             batch.owned_records(&sent.records, &compression::KafkaCodecs, MAX_SPLIT_BYTES).ok()
