@@ -6,6 +6,7 @@
 //!
 //! Concurrency: the log locks its own writer; leadership is one small lock, never held across IO.
 
+use crate::apis::list_offsets::{EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP};
 use crate::metadata_view::is_internal_topic;
 use crate::purgatory::Watchers;
 use bytes::Bytes;
@@ -131,7 +132,7 @@ impl Partition {
 
     fn advance_high_watermark(&self, registration: &PartitionRegistration) {
         if registration.isr.iter().all(|replica| *replica == self.node_id) {
-            self.log.advance_high_watermark_to_end();
+            self.log.update_high_watermark(self.log.log_end_offset());
         }
     }
 
@@ -289,6 +290,31 @@ impl Partition {
         }
         self.log.maybe_increment_log_start_offset(now, target).map_err(|error| ErrorCode::from_code(error.error_code()))?;
         Ok(self.log.log_start_offset())
+    }
+
+    /// The offset of a (special) timestamp; `isolation` is whether a client reads committed data only, `None` for replicas.
+    pub(crate) fn list_offset(
+        &self,
+        timestamp: i64,
+        isolation: Option<bool>,
+        current_leader_epoch: i32,
+        debugging: bool,
+    ) -> Result<Option<FoundOffset>, ErrorCode> {
+        self.check_epoch(current_leader_epoch, !debugging)?;
+        let last_fetchable = match isolation {
+            Some(true) => self.log.last_stable_offset(),
+            Some(false) => self.log.high_watermark(),
+            None => self.log.log_end_offset(),
+        };
+        if timestamp == LATEST_TIMESTAMP {
+            return Ok(Some(FoundOffset { timestamp: -1, offset: last_fetchable, leader_epoch: self.leader().1 }));
+        }
+        let found =
+            self.log.fetch_offset_by_timestamp(timestamp).map_err(|error| ErrorCode::from_code(error.error_code()))?.map(|found| {
+                FoundOffset { timestamp: found.timestamp, offset: found.offset, leader_epoch: found.leader_epoch.unwrap_or(-1) }
+            });
+        let bounded = !matches!(timestamp, EARLIEST_TIMESTAMP | EARLIEST_LOCAL_TIMESTAMP);
+        Ok(found.filter(|found| !bounded || found.offset < last_fetchable))
     }
 
     /// Epoch and end offset of the largest epoch not above `epoch`; −1 and −1 when there is none.
