@@ -1,0 +1,193 @@
+//! From a configuration to a serving process and back to a clean stop.
+//!
+//! Exit codes: 0 after a clean stop, 1 with one line on stderr that says cause and cure.
+
+use crate::shell::{NodeService, Shell};
+use crate::threads::Threads;
+use crate::logging;
+use broker::{ListenerRole, Node, StartOptions};
+use config::{ConfigWarning, Endpoint, Properties, ServerConfig};
+use env::Env;
+use network::{Limits, Listener, ListenerConfig};
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What to serve.
+pub struct Launch {
+    pub properties: Properties,
+    /// Formats the directories when they are new; the cluster id to format with.
+    pub format_when_new: Option<String>,
+    /// Prints one line per listener with its real port, for callers that asked for port 0.
+    pub print_ports: bool,
+    /// Removed at the end, when the data are not to be kept.
+    pub ephemeral_dir: Option<std::path::PathBuf>,
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub fn run(launch: Launch) -> ExitCode {
+    logging::init(std::env::var("KAFKA_LOG4J_ROOT_LOGLEVEL").ok().as_deref());
+    let ephemeral = launch.ephemeral_dir.clone();
+    let result = serve(launch);
+    if let Some(dir) = ephemeral {
+        let _ = std::fs::remove_dir_all(dir);
+    }
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(launch: Launch) -> Result<(), String> {
+    let env = Env::real();
+    let config = ServerConfig::from_properties(&launch.properties).map_err(|error| format!("Invalid configuration: {error}"))?;
+    announce(&config, &launch.properties);
+    if let Some(cluster_id) = &launch.format_when_new {
+        broker::format_when_new(&env, &config, cluster_id)?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_name("network")
+        .enable_all()
+        .build()
+        .map_err(|error| format!("The runtime cannot start: {error}"))?;
+    let result = runtime.block_on(serve_on(env, config, launch.print_ports));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+/// Says once what the operator should know of the configuration.
+fn announce(config: &ServerConfig, properties: &Properties) {
+    for warning in config.warnings(properties) {
+        match warning {
+            ConfigWarning::NotEffective { .. } => tracing::info!(target: "kafka.server.KafkaConfig", "{warning}"),
+            _ => tracing::warn!(target: "kafka.server.KafkaConfig", "{warning}"),
+        }
+    }
+}
+
+fn limits(config: &ServerConfig) -> Limits {
+    let size = |value: i32| usize::try_from(value).ok();
+    Limits {
+        max_request_bytes: usize::try_from(config.socket_request_max_bytes).unwrap_or(0),
+        max_connections: if config.max_connections == i32::MAX { usize::MAX } else { size(config.max_connections).unwrap_or(0) },
+        max_connections_per_ip: size(config.max_connections_per_ip).unwrap_or(usize::MAX),
+        max_idle: u64::try_from(config.connections_max_idle_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis),
+        send_buffer: size(config.socket_send_buffer_bytes),
+        receive_buffer: size(config.socket_receive_buffer_bytes),
+        backlog: config.socket_listen_backlog_size,
+    }
+}
+
+struct Bound {
+    role: ListenerRole,
+    listener: Listener,
+}
+
+/// Binds every listener of the roles that this process has.
+fn bind(config: &ServerConfig, limits: &Limits) -> Result<Vec<Bound>, String> {
+    let brokers = config.broker_listeners().map(|endpoint| (ListenerRole::Broker, endpoint));
+    let controllers = config.controller_listeners().map(|endpoint| (ListenerRole::Controller, endpoint));
+    let mut bound = Vec::new();
+    for (role, endpoint) in brokers.chain(controllers) {
+        if endpoint.security_protocol.uses_tls() || endpoint.security_protocol.uses_sasl() {
+            return Err(format!(
+                "Listener {} has security protocol {}, which this version does not serve: only PLAINTEXT is. Change listener.security.protocol.map or listeners.",
+                endpoint.listener,
+                endpoint.security_protocol.name()
+            ));
+        }
+        let port = u16::try_from(endpoint.port).map_err(|_| format!("Listener {}: port {} is out of range", endpoint.listener, endpoint.port))?;
+        let wanted = ListenerConfig {
+            name: endpoint.listener.as_str().into(),
+            host: endpoint.host.clone().unwrap_or_default(),
+            port,
+        };
+        let listener = Listener::bind(&wanted, limits).map_err(|error| error.to_string())?;
+        bound.push(Bound { role, listener });
+    }
+    Ok(bound)
+}
+
+/// The addresses to announce, with the ports that were really bound.
+fn advertised(endpoints: &[Endpoint], bound: &[Bound]) -> Vec<Endpoint> {
+    endpoints
+        .iter()
+        .map(|endpoint| {
+            let mut endpoint = endpoint.clone();
+            let real = bound.iter().find(|b| **b.listener.name() == *endpoint.listener).map(|b| b.listener.local_addr().port());
+            if endpoint.port == 0 {
+                endpoint.port = real.map_or(0, i32::from);
+            }
+            if endpoint.host.as_deref().is_none_or(str::is_empty) {
+                endpoint.host = Some(host_name());
+            }
+            endpoint
+        })
+        .collect()
+}
+
+/// This machine's name as clients should resolve it.
+fn host_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_str().ok().filter(|name| !name.is_empty()).unwrap_or("localhost").to_owned()
+}
+
+async fn serve_on(env: Env, config: ServerConfig, print_ports: bool) -> Result<(), String> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    let limits = limits(&config);
+    let node_id = config.node_id;
+    let bound = bind(&config, &limits)?;
+    let options = StartOptions {
+        advertised_listeners: advertised(config.advertised_broker_listeners(), &bound),
+        advertised_controller_listeners: advertised(config.advertised_controller_listeners(), &bound),
+    };
+    if print_ports {
+        for b in &bound {
+            println!("{}://{}", b.listener.name(), b.listener.local_addr());
+        }
+    }
+    let shell = Arc::new(Shell::default());
+    let opening = {
+        let shell = shell.clone();
+        tokio::task::spawn_blocking(move || Node::open(env, config, options, shell))
+    };
+    let node = Arc::new(opening.await.map_err(|error| error.to_string())??);
+    let threads = Threads::start(&node, &shell).map_err(|error| error.to_string())?;
+    let mut tasks = Vec::new();
+    for Bound { role, listener } in bound {
+        let service = Arc::new(NodeService { node: node.clone(), role });
+        let name = listener.name().clone();
+        let address = listener.local_addr();
+        let started = listener.start(service, shell.connections.clone(), limits.clone());
+        tasks.extend(started.map_err(|error| format!("Listener {name}: {error}"))?);
+        tracing::info!(target: "kafka.network.SocketServer", "[SocketServer listenerType={}, nodeId={node_id}] Accepting connections on {name}://{address}", role.name());
+    }
+    node.set_ready();
+    let failure = loop {
+        tokio::select! {
+            _ = terminate.recv() => break None,
+            _ = interrupt.recv() => break None,
+            change = shell.states.changed() => match change {
+                StateChange::Running => tracing::info!(target: "kafka.server.KafkaRaftServer", "[KafkaRaftServer nodeId={node_id}] Kafka Server started"),
+                StateChange::Failed(reason) => break Some(reason),
+            },
+        }
+    };
+    tracing::info!(target: "kafka.server.BrokerServer", "[BrokerServer id={node_id}] shutting down");
+    node.begin_shutdown();
+    node.wait_shutdown(&shell).await;
+    for task in tasks {
+        task.abort();
+    }
+    shell.connections.close_all();
+    threads.stop();
+    node.close();
+    tracing::info!(target: "kafka.server.BrokerServer", "[BrokerServer id={node_id}] shut down completed");
+    failure.map_or(Ok(()), Err)
+}

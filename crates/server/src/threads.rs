@@ -1,0 +1,70 @@
+//! The node's named threads. Each ends when the flag is set and its waker called.
+
+use crate::shell::{Shell, Waker};
+use broker::Node;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Stops and joins the threads when told.
+pub(crate) struct Threads {
+    stop: Arc<AtomicBool>,
+    shell: Arc<Shell>,
+    log_waker: Arc<Waker>,
+    handles: Vec<JoinHandle<()>>,
+}
+
+fn named(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body)
+}
+
+impl Threads {
+    pub(crate) fn start(node: &Arc<Node>, shell: &Arc<Shell>) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let log_waker = Arc::new(Waker::default());
+        let controller = {
+            let (node, shell, stop) = (node.clone(), shell.clone(), stop.clone());
+            named("controller", move || {
+                while !stop.load(Ordering::Acquire) {
+                    let deadline = node.run_controller();
+                    shell.controller.wait(until(&node, deadline));
+                }
+            })?
+        };
+        let timers = {
+            let (node, shell, stop) = (node.clone(), shell.clone(), stop.clone());
+            named("timers", move || {
+                while !stop.load(Ordering::Acquire) {
+                    let deadline = node.run_timers();
+                    shell.timers.wait(until(&node, deadline));
+                }
+            })?
+        };
+        let log = {
+            let (node, waker, stop) = (node.clone(), log_waker.clone(), stop.clone());
+            named("log", move || {
+                while !stop.load(Ordering::Acquire) {
+                    let deadline = node.run_log_tasks();
+                    waker.wait(until(&node, deadline));
+                }
+            })?
+        };
+        Ok(Self { stop, shell: shell.clone(), log_waker, handles: vec![controller, timers, log] })
+    }
+
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.shell.controller.wake();
+        self.shell.timers.wake();
+        self.log_waker.wake();
+        for handle in self.handles {
+            // A panic of the thread has been printed by the panic hook.
+            let _ = handle.join();
+        }
+    }
+}
+
+fn until(node: &Node, deadline: Option<Duration>) -> Option<Duration> {
+    deadline.map(|deadline| deadline.saturating_sub(node.now().monotonic))
+}
