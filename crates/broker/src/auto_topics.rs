@@ -63,9 +63,9 @@ impl Node {
     }
 
     /// The controller's answer to a creation of ours.
-    pub(crate) fn handle_auto_created(&self, name: &str, response: Option<&CreateTopicsResponse>) {
+    pub(crate) fn handle_auto_created(&self, name: &str, response: &CreateTopicsResponse) {
         self.auto_topics.lock().in_flight.remove(name);
-        let Some(result) = response.and_then(|response| response.topics.first()) else { return };
+        let Some(result) = response.topics.first() else { return };
         let error = ErrorCode::from_code(result.error_code);
         if error != ErrorCode::NONE && error != ErrorCode::TOPIC_ALREADY_EXISTS {
             let message = result.error_message.as_deref().unwrap_or(error.message());

@@ -47,6 +47,7 @@ pub struct BrokerLifecycle {
     outstanding: bool,
     next_send: Duration,
     shutdown_deadline: Option<Duration>,
+    started: bool,
 }
 
 impl BrokerLifecycle {
@@ -62,7 +63,13 @@ impl BrokerLifecycle {
             outstanding: false,
             next_send: Duration::ZERO,
             shutdown_deadline: None,
+            started: false,
         }
+    }
+
+    /// The broker knows the metadata; only now it may register.
+    pub fn start(&mut self) {
+        self.started = true;
     }
 
     pub fn state(&self) -> BrokerState {
@@ -76,7 +83,7 @@ impl BrokerLifecycle {
 
     /// When [`Self::poll`] may have something to send.
     pub fn deadline(&self) -> Option<Duration> {
-        (!self.outstanding && self.state != BrokerState::ShuttingDown).then_some(self.next_send)
+        (self.started && !self.outstanding && self.state != BrokerState::ShuttingDown).then_some(self.next_send)
     }
 
     /// The request to send now, if any.
@@ -84,7 +91,7 @@ impl BrokerLifecycle {
         if self.shutdown_deadline.is_some_and(|deadline| now.monotonic >= deadline) {
             self.enter(BrokerState::ShuttingDown, "The controlled shutdown timed out.");
         }
-        if self.outstanding || self.state == BrokerState::ShuttingDown || now.monotonic < self.next_send {
+        if !self.started || self.outstanding || self.state == BrokerState::ShuttingDown || now.monotonic < self.next_send {
             return None;
         }
         self.outstanding = true;
@@ -206,6 +213,8 @@ mod tests {
     #[test]
     fn a_broker_registers_catches_up_is_unfenced_and_stops() {
         let mut life = BrokerLifecycle::new(1, Duration::from_secs(2));
+        assert_eq!(life.poll(at(0)), None, "not before the metadata are known");
+        life.start();
         assert_eq!(life.poll(at(0)), Some(LifecycleRequest::Register));
         assert_eq!(life.poll(at(0)), None, "one request at a time");
         life.handle_registration(at(1), Ok(7));
@@ -230,6 +239,8 @@ mod tests {
     #[test]
     fn a_failed_registration_is_tried_again() {
         let mut life = BrokerLifecycle::new(1, Duration::from_secs(2));
+        assert_eq!(life.poll(at(0)), None, "not before the metadata are known");
+        life.start();
         life.poll(at(0));
         life.handle_registration(at(0), Err("DUPLICATE_BROKER_REGISTRATION".into()));
         assert_eq!(life.poll(at(50)), None);
@@ -239,6 +250,8 @@ mod tests {
     #[test]
     fn a_controlled_shutdown_ends_by_its_deadline() {
         let mut life = BrokerLifecycle::new(1, Duration::from_secs(2));
+        assert_eq!(life.poll(at(0)), None, "not before the metadata are known");
+        life.start();
         life.poll(at(0));
         life.handle_registration(at(0), Ok(1));
         life.begin_controlled_shutdown(at(0), Duration::from_secs(1));

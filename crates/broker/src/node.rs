@@ -17,18 +17,19 @@ use crate::context::Session;
 use crate::controller_service::ControllerService;
 use crate::group_service::GroupService;
 use crate::lifecycle::BrokerLifecycle;
+use crate::metadata_view::BrokerNode;
 use crate::partition::Partition;
 use crate::producer_ids::ProducerIds;
 use crate::purgatory::FetchTimers;
 use crate::reply::{Outbox, ReplyTo, RequestToken};
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
-use config::ServerConfig;
+use config::{BrokerConfigs, ServerConfig};
 use env::Env;
 use metadata::MetadataImage;
 use parking_lot::{Mutex, RwLock};
 use protocol::{ErrorCode, Message, Uuid};
-use record::{Time, TopicPartition};
+use record::Time;
 use replication::fetch_session::FetchSessionCache;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +39,8 @@ use storage::{FileSlice, LogManager};
 /// See the file's header.
 pub struct Node {
     pub(crate) env: Env,
-    pub(crate) config: ArcSwap<ServerConfig>,
+    configs: ArcSwap<BrokerConfigs>,
+    settings: ArcSwap<ServerConfig>,
     pub(crate) identity: Identity,
     image: ArcSwap<MetadataImage>,
     pub(crate) logs: Arc<LogManager>,
@@ -64,21 +66,20 @@ pub struct Identity {
     pub advertised_listeners: Vec<config::Endpoint>,
     /// The same for the controller's listeners.
     pub advertised_controller_listeners: Vec<config::Endpoint>,
-    /// `directory.id` of each log directory, in the order of `log.dirs`.
-    pub directory_ids: Vec<Uuid>,
-    /// `directory.id` of the directory that holds the metadata log.
-    pub metadata_directory_id: Uuid,
+    /// The broker epoch of the last clean shutdown; −1 when it was not clean (KIP-966).
+    pub previous_broker_epoch: i64,
 }
 
 impl Node {
     pub(crate) fn assemble(
         env: Env,
-        config: Arc<ServerConfig>,
+        configs: BrokerConfigs,
         identity: Identity,
         logs: Arc<LogManager>,
         controller: ControllerService,
         outbox: Arc<dyn Outbox>,
     ) -> Self {
+        let config = configs.effective().clone();
         let slots = usize::try_from(config.max_incremental_fetch_session_cache_slots).unwrap_or(0);
         let heartbeat = Duration::from_millis(u64::try_from(config.broker_heartbeat_interval_ms).unwrap_or(2000));
         Self {
@@ -90,7 +91,8 @@ impl Node {
             lifecycle: Mutex::new(BrokerLifecycle::new(identity.node_id, heartbeat)),
             producer_ids: Mutex::default(),
             auto_topics: Mutex::default(),
-            config: ArcSwap::new(config),
+            settings: ArcSwap::new(config),
+            configs: ArcSwap::from_pointee(configs),
             env,
             identity,
             logs,
@@ -115,9 +117,14 @@ impl Node {
         [self.fetch_timers.next_deadline(), self.groups.next_deadline(), self.lifecycle.lock().deadline()].into_iter().flatten().min()
     }
 
-    /// Retention, flushes, checkpoints, deletions; returns when to come again.
-    pub fn run_log_tasks(&self) -> Duration {
-        self.logs.tick(self.now())
+    /// Retention, flushes, checkpoints, deletions. To be called about once a second from a thread that may wait for disks.
+    pub fn run_log_tasks(&self) {
+        self.logs.tick(self.now());
+    }
+
+    /// Loads group shards from their logs. To be called when [`Outbox::wake_loader`] was, from a thread that may wait for disks.
+    pub fn run_loader(&self) {
+        self.groups.load_pending(self);
     }
 
     /// The time, from the node's clock.
@@ -135,7 +142,17 @@ impl Node {
 
     /// The settings in force, dynamic ones included.
     pub fn settings(&self) -> Guard<Arc<ServerConfig>> {
-        self.config.load()
+        self.settings.load()
+    }
+
+    /// The settings with the layers they come from.
+    pub(crate) fn broker_configs(&self) -> Guard<Arc<BrokerConfigs>> {
+        self.configs.load()
+    }
+
+    pub(crate) fn set_broker_configs(&self, configs: BrokerConfigs) {
+        self.settings.store(configs.effective().clone());
+        self.configs.store(Arc::new(configs));
     }
 
     /// The metadata as last published.
@@ -158,10 +175,6 @@ impl Node {
     /// The partition, when this broker hosts it.
     pub(crate) fn partition(&self, topic_id: Uuid, index: i32) -> Option<Arc<Partition>> {
         self.partitions.read().get(&(topic_id, index)).cloned()
-    }
-
-    pub(crate) fn partition_by_name(&self, partition: &TopicPartition) -> Option<Arc<Partition>> {
-        self.partition(self.topic_id(&partition.topic)?, partition.partition)
     }
 
     /// The partition by its topic's name, or the error that a client is told.
@@ -193,6 +206,21 @@ impl Node {
             return self.node_id();
         }
         image.cluster.brokers.iter().filter(|(_, broker)| !broker.fenced).map(|(id, _)| *id).min().unwrap_or(-1)
+    }
+
+    /// The quorum's leader as this node knows it; −1 when there is none.
+    pub(crate) fn active_controller(&self) -> i32 {
+        self.controller.leader().0.unwrap_or(-1)
+    }
+
+    /// The controllers that have the listener.
+    pub(crate) fn controller_nodes(&self, listener: &str) -> Vec<BrokerNode> {
+        let image = self.image();
+        let nodes = image.cluster.controllers.iter().filter_map(|(id, controller)| {
+            let endpoint = controller.listeners.get(listener)?;
+            Some(BrokerNode { id: *id, host: endpoint.host.clone(), port: i32::from(endpoint.port), rack: None, fenced: false })
+        });
+        nodes.collect()
     }
 
     pub(crate) fn random_i32(&self) -> i32 {

@@ -36,6 +36,25 @@ pub trait Outbox: Send + Sync {
 
     /// The controller has work.
     fn wake_controller(&self);
+
+    /// A group shard has to be loaded from its log: call [`crate::Node::run_loader`].
+    fn wake_loader(&self);
+
+    /// Something that the shell acts on.
+    fn event(&self, event: NodeEvent);
+}
+
+/// Turns in a node's life that the shell acts on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NodeEvent {
+    /// The metadata are known and the logs are loaded: clients may connect, then [`crate::Node::set_ready`].
+    CaughtUp,
+    /// The controller has unfenced the broker.
+    Running,
+    /// The controlled shutdown is over: [`crate::Node::close`].
+    ShutDown,
+    /// The node cannot go on.
+    Failed(String),
 }
 
 impl ReplyTo {

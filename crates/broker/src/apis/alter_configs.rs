@@ -108,7 +108,7 @@ pub(crate) fn incremental(
     if request.resources.is_empty() {
         return Answer::Now(plan.incremental_answer(IncrementalAlterConfigsResponse::default()));
     }
-    node.submit(ControllerRequest::IncrementalAlterConfigs(request, plan), Origin::Client(context.reply_to));
+    node.submit(ControllerRequest::IncrementalAlterConfigs(request), Origin::AlterConfigs(context.reply_to, plan));
     Answer::Later
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn legacy(node: &Node, context: &mut RequestContext<'_>, mut request:
     if request.resources.is_empty() {
         return Answer::Now(plan.legacy_answer(AlterConfigsResponse::default()));
     }
-    node.submit(ControllerRequest::AlterConfigs(request, plan), Origin::Client(context.reply_to));
+    node.submit(ControllerRequest::AlterConfigs(request), Origin::AlterConfigs(context.reply_to, plan));
     Answer::Later
 }
 

@@ -5,9 +5,24 @@
 //! * A frame that cannot be decoded, an API that is not served and a version out of range end the connection, as in
 //!   Apache Kafka; ApiVersions alone answers an unknown version (KIP-511).
 
+pub(crate) mod alter_configs;
 pub(crate) mod api_versions;
+pub(crate) mod delete_records;
+pub(crate) mod describe_cluster;
+pub(crate) mod describe_configs;
+pub(crate) mod describe_log_dirs;
+pub(crate) mod describe_producers;
+pub(crate) mod describe_topic_partitions;
 pub(crate) mod fetch;
+pub(crate) mod find_coordinator;
+pub(crate) mod forwarded;
+pub(crate) mod groups;
+pub(crate) mod init_producer_id;
+pub(crate) mod list_offsets;
+pub(crate) mod metadata;
+pub(crate) mod offset_for_leader_epoch;
 pub(crate) mod produce;
+pub(crate) mod sasl_handshake;
 
 use crate::context::{ListenerRole, RequestContext, Session};
 use crate::node::Node;
@@ -58,10 +73,58 @@ tables! {
     broker {
         Produce => produce::handle,
         Fetch => fetch::handle,
+        ListOffsets => list_offsets::handle,
+        Metadata => metadata::handle,
+        OffsetCommit => groups::offset_commit,
+        OffsetFetch => groups::offset_fetch,
+        FindCoordinator => find_coordinator::handle,
+        JoinGroup => groups::join_group,
+        Heartbeat => groups::heartbeat,
+        LeaveGroup => groups::leave_group,
+        SyncGroup => groups::sync_group,
+        DescribeGroups => groups::describe_groups,
+        ListGroups => groups::list_groups,
+        SaslHandshake => sasl_handshake::handle,
         ApiVersions => api_versions::handle,
+        CreateTopics => forwarded::create_topics,
+        DeleteTopics => forwarded::delete_topics,
+        DeleteRecords => delete_records::handle,
+        InitProducerId => init_producer_id::handle,
+        OffsetForLeaderEpoch => offset_for_leader_epoch::handle,
+        DescribeConfigs => describe_configs::handle,
+        AlterConfigs => alter_configs::legacy,
+        DescribeLogDirs => describe_log_dirs::handle,
+        CreatePartitions => forwarded::create_partitions,
+        DeleteGroups => groups::delete_groups,
+        IncrementalAlterConfigs => alter_configs::incremental,
+        OffsetDelete => groups::offset_delete,
+        DescribeQuorum => forwarded::describe_quorum,
+        UpdateFeatures => forwarded::update_features,
+        DescribeCluster => describe_cluster::handle,
+        DescribeProducers => describe_producers::handle,
+        ListConfigResources => describe_configs::list_resources,
+        DescribeTopicPartitions => describe_topic_partitions::handle,
     }
     controller {
+        SaslHandshake => sasl_handshake::handle,
         ApiVersions => api_versions::handle,
+        CreateTopics => forwarded::create_topics,
+        DeleteTopics => forwarded::delete_topics,
+        DescribeConfigs => describe_configs::handle,
+        AlterConfigs => alter_configs::legacy,
+        CreatePartitions => forwarded::create_partitions,
+        IncrementalAlterConfigs => alter_configs::incremental,
+        DescribeQuorum => forwarded::describe_quorum,
+        UpdateFeatures => forwarded::update_features,
+        DescribeCluster => describe_cluster::handle,
+    }
+}
+
+/// The APIs of a kind of listener.
+pub(crate) fn served_apis(role: ListenerRole) -> &'static [ApiKey] {
+    match role {
+        ListenerRole::Broker => BROKER_APIS,
+        ListenerRole::Controller => CONTROLLER_APIS,
     }
 }
 
@@ -120,9 +183,5 @@ pub(crate) fn handle_frame(node: &Node, session: &mut Session, token: RequestTok
 
 /// Whether a request of this version may be handled on such a listener.
 fn is_served(role: ListenerRole, key: ApiKey, version: i16) -> bool {
-    let table = match role {
-        ListenerRole::Broker => BROKER_APIS,
-        ListenerRole::Controller => CONTROLLER_APIS,
-    };
-    table.contains(&key) && key.valid_versions().contains(&version)
+    served_apis(role).contains(&key) && key.is_supported(version)
 }

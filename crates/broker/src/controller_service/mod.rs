@@ -12,15 +12,17 @@ mod publish;
 mod requests;
 
 use crate::node::Node;
-use crate::raft_driver::{DriverEvent, MetadataLogDriver};
+use crate::raft_driver::{CommittedBatch, LoadedSnapshot, MetadataLogDriver, RaftEvent};
 use crate::reply::{NodeEvent, ReplyTo};
 use controller::{ControllerResult, QuorumController, RequestContext};
-use metadata::{MetadataLoader, VersionedRecord};
+use metadata::{BootstrapMetadata, MetadataLoader, MetadataUpdate, VersionedRecord};
 use parking_lot::Mutex;
-use raft::{InboundRequest, RaftRequest, RaftResponse};
+use raft::{InboundRequest, OffsetAndEpoch, RaftRequest, RaftResponse};
 use record::Time;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
+use storage::LogContext;
 
 pub(crate) use requests::{ControllerRequest, ControllerResponse, Origin};
 
@@ -44,46 +46,45 @@ struct Inner {
     parked: VecDeque<Parked>,
     raft_requests: HashMap<u64, ReplyTo>,
     next_raft_request: u64,
-    snapshots: SnapshotSchedule,
     registered_epoch: Option<i32>,
-}
-
-/// When the next snapshot is due (KIP-630, KIP-876).
-struct SnapshotSchedule {
-    max_bytes: i64,
-    max_interval: Option<Duration>,
-    bytes_since: i64,
-    last: Duration,
+    /// Nothing is published before everything committed has been read: a log whose topic is not known yet would be
+    /// taken for a stray.
+    caught_up: bool,
 }
 
 /// See the file's header.
 pub(crate) struct ControllerService {
     queue: Mutex<Vec<Event>>,
-    inner: Mutex<Inner>,
+    /// Empty once the node is closed.
+    inner: Mutex<Option<Inner>>,
+    context: Arc<LogContext>,
     leader: Mutex<(Option<i32>, i32)>,
 }
 
 impl ControllerService {
-    pub(crate) fn new(controller: QuorumController, driver: MetadataLogDriver, now: Time, config: &config::ServerConfig) -> Self {
-        let interval = u64::try_from(config.metadata_log_max_snapshot_interval_ms).unwrap_or(0);
+    pub(crate) fn new(controller: QuorumController, driver: MetadataLogDriver, context: Arc<LogContext>) -> Self {
         Self {
             queue: Mutex::default(),
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(Some(Inner {
                 controller,
                 driver,
                 loader: MetadataLoader::default(),
                 parked: VecDeque::new(),
                 raft_requests: HashMap::new(),
                 next_raft_request: 0,
-                snapshots: SnapshotSchedule {
-                    max_bytes: config.metadata_log_max_record_bytes_between_snapshots,
-                    max_interval: (interval > 0).then(|| Duration::from_millis(interval)),
-                    bytes_since: 0,
-                    last: now.monotonic,
-                },
                 registered_epoch: None,
-            }),
+                caught_up: false,
+            })),
+            context,
             leader: Mutex::new((None, 0)),
+        }
+    }
+
+    /// Closes the metadata log as a clean stop does.
+    pub(crate) fn close(&self, now: Time) -> Result<(), String> {
+        match self.inner.lock().take() {
+            Some(inner) => inner.driver.close(now).map_err(|error| error.to_string()),
+            None => Ok(()),
         }
     }
 
@@ -112,25 +113,24 @@ impl Node {
 
     /// Runs the controller until it has nothing more to do; returns when it must run again at the latest.
     pub fn run_controller(&self) -> Option<Duration> {
-        let mut inner = self.controller.inner.lock();
+        let mut guard = self.controller.inner.lock();
+        let inner = guard.as_mut()?;
         loop {
             let events = std::mem::take(&mut *self.controller.queue.lock());
             let worked = !events.is_empty();
-            let result = self.round(&mut inner, events);
-            match result {
+            match self.round(inner, events) {
                 Ok(progress) if progress || worked => {}
                 Ok(_) => break,
                 Err(reason) => {
                     tracing::error!(target: "org.apache.kafka.controller.QuorumController", "[QuorumController id={}] {reason}", self.node_id());
                     self.outbox.event(NodeEvent::Failed(reason));
+                    *guard = None;
                     return None;
                 }
             }
         }
-        let now = self.now();
-        let mut deadlines = [inner.controller.next_deadline(), inner.driver.deadline(now), inner.snapshots.deadline()];
-        deadlines.sort();
-        deadlines.into_iter().flatten().next()
+        let driver = inner.driver.deadline(self.now());
+        Some(inner.controller.next_deadline().map_or(driver, |deadline| deadline.min(driver)))
     }
 
     /// One pass: decide, append, commit, publish, answer. True when something happened.
@@ -143,7 +143,7 @@ impl Node {
                     inner.next_raft_request += 1;
                     inner.raft_requests.insert(request_id, to);
                     let inbound = InboundRequest { request_id, api_version: to.api_version, listener_name: listener, request };
-                    inner.driver.handle_request(self.now(), inbound);
+                    inner.driver.handle_request(&self.controller.context, self.now(), inbound).map_err(|error| error.to_string())?;
                 }
             }
         }
@@ -152,10 +152,12 @@ impl Node {
             append(inner, now, &result)?;
             let _ = inner.controller.complete(now, result);
         }
-        let driver_events = inner.driver.poll(self.now())?;
-        let progress = !driver_events.is_empty();
-        for event in driver_events {
-            self.handle_driver_event(inner, event)?;
+        inner.driver.poll(&self.controller.context, self.now()).map_err(|error| error.to_string())?;
+        inner.controller.set_kraft_version(inner.driver.node().kraft_version().level());
+        let mut progress = false;
+        while let Some(event) = inner.driver.poll_event() {
+            progress = true;
+            self.handle_raft_event(inner, event)?;
         }
         self.publish_pending(inner)?;
         self.answer(inner);
@@ -176,49 +178,66 @@ impl Node {
         Ok(())
     }
 
-    fn handle_driver_event(&self, inner: &mut Inner, event: DriverEvent) -> Result<(), String> {
-        let fault = |error: metadata::ReplayError| format!("The metadata log contradicts itself: {error}");
+    fn handle_raft_event(&self, inner: &mut Inner, event: RaftEvent) -> Result<(), String> {
         match event {
-            DriverEvent::Snapshot { offset, epoch, append_time_ms, records } => {
-                let records = decode(&records)?;
-                inner.controller.load_snapshot(offset, epoch, &records).map_err(fault)?;
-                let provenance = metadata::MetadataProvenance {
-                    last_contained_offset: offset,
-                    last_contained_epoch: epoch,
-                    last_contained_log_time_ms: append_time_ms,
-                    is_offset_batch_aligned: true,
-                };
-                let update = inner.loader.load_snapshot(provenance, &records).map_err(fault)?;
-                self.publish(&update)
-            }
-            DriverEvent::Committed { base_offset, epoch, append_time_ms, records, size } => {
-                let records = decode(&records)?;
-                inner.controller.handle_commit(base_offset, epoch, &records).map_err(fault)?;
-                inner.snapshots.bytes_since += size;
-                for update in inner.loader.load_batch(base_offset, epoch, append_time_ms, &records).map_err(fault)? {
-                    self.publish(&update)?;
-                }
-                Ok(())
-            }
-            DriverEvent::Leader { leader_id, epoch } => self.handle_leader(inner, leader_id, epoch),
-            DriverEvent::KRaftVersion(level) => {
-                inner.controller.set_kraft_version(level);
-                Ok(())
-            }
-            DriverEvent::Response { request_id, response } => {
+            RaftEvent::Snapshot(snapshot) => self.handle_snapshot(inner, &snapshot),
+            RaftEvent::Commit(batch) => self.handle_commit(inner, &batch),
+            RaftEvent::LeaderChange(leader) => self.handle_leader(inner, leader.leader_id, leader.epoch),
+            RaftEvent::SendResponse { request_id, response } => {
                 if let Some(to) = inner.raft_requests.remove(&request_id) {
                     self.reply_raft(to, response);
                 }
                 Ok(())
             }
+            // The only voter sends nothing; clusters of several controllers are refused at start.
+            RaftEvent::SendRequest { destination, correlation_id, .. } => {
+                inner.driver.handle_request_failure(self.now(), destination.id, correlation_id);
+                Ok(())
+            }
         }
+    }
+
+    fn handle_snapshot(&self, inner: &mut Inner, snapshot: &LoadedSnapshot) -> Result<(), String> {
+        let mut records = Vec::new();
+        for batch in &snapshot.batches {
+            records.extend(decode(batch)?);
+        }
+        if snapshot.is_bootstrap() {
+            let bootstrap = BootstrapMetadata::from_records(records, "the bootstrap snapshot").map_err(|error| error.to_string())?;
+            inner.controller.set_bootstrap(bootstrap);
+            return Ok(());
+        }
+        let (offset, epoch) = (snapshot.id.offset - 1, snapshot.id.epoch);
+        inner.controller.load_snapshot(offset, epoch, &records).map_err(fault)?;
+        let provenance = metadata::MetadataProvenance {
+            last_contained_offset: offset,
+            last_contained_epoch: epoch,
+            last_contained_log_time_ms: snapshot.last_contained_log_timestamp,
+            is_offset_batch_aligned: true,
+        };
+        let update = inner.loader.load_snapshot(provenance, &records).map_err(fault)?;
+        self.publish_when_caught_up(inner, &update)
+    }
+
+    fn handle_commit(&self, inner: &mut Inner, batch: &CommittedBatch) -> Result<(), String> {
+        let records = decode(&batch.records)?;
+        inner.controller.handle_commit(batch.base_offset, batch.epoch, &records).map_err(fault)?;
+        let updates = inner.loader.load_batch(batch.base_offset, batch.epoch, batch.append_timestamp, &records).map_err(fault)?;
+        updates.iter().try_for_each(|update| self.publish_when_caught_up(inner, update))
     }
 
     fn handle_leader(&self, inner: &mut Inner, leader: Option<i32>, epoch: i32) -> Result<(), String> {
         let now = self.now();
         *self.controller.leader.lock() = (leader, epoch);
         inner.controller.set_leader(leader);
-        let fault = |error: metadata::ReplayError| format!("The controller's state is inconsistent: {error}");
+        if leader.is_some() && !inner.caught_up {
+            // Everything committed before this leader's epoch has been handed to us.
+            if let Some(update) = inner.loader.flush() {
+                drop(update);
+            }
+            inner.caught_up = true;
+            self.publish_first(inner.loader.image())?;
+        }
         if leader != Some(self.node_id()) {
             inner.controller.resign().map_err(fault)?;
             self.refuse_parked(inner);
@@ -228,7 +247,7 @@ impl Node {
             inner.controller.renew_claim(epoch);
             return Ok(());
         }
-        let Some(next) = inner.driver.next_append_offset() else { return Ok(()) };
+        let Some(next) = inner.driver.node().next_append_offset() else { return Ok(()) };
         tracing::info!(target: "org.apache.kafka.controller.QuorumController", "[QuorumController id={}] Becoming the active controller at epoch {epoch}, next write offset {next}.", self.node_id());
         let result = inner.controller.become_active(now, epoch, next).map_err(fault)?;
         append(inner, now, &result)?;
@@ -252,10 +271,17 @@ impl Node {
 
     /// Publishes what was committed since the last publication.
     fn publish_pending(&self, inner: &mut Inner) -> Result<(), String> {
+        if !inner.caught_up {
+            return Ok(());
+        }
         match inner.loader.flush() {
             Some(update) => self.publish(&update),
             None => Ok(()),
         }
+    }
+
+    fn publish_when_caught_up(&self, inner: &Inner, update: &MetadataUpdate) -> Result<(), String> {
+        if inner.caught_up { self.publish(update) } else { Ok(()) }
     }
 
     fn answer(&self, inner: &mut Inner) {
@@ -267,21 +293,15 @@ impl Node {
 
     fn snapshot_when_due(&self, inner: &mut Inner) -> Result<(), String> {
         let now = self.now();
-        let schedule = &inner.snapshots;
-        let by_size = schedule.bytes_since >= schedule.max_bytes;
-        let by_time = schedule.bytes_since > 0 && schedule.deadline().is_some_and(|deadline| deadline <= now.monotonic);
-        if !by_size && !by_time {
-            if schedule.bytes_since == 0 {
-                inner.snapshots.last = now.monotonic;
-            }
-            return Ok(());
-        }
+        let Some(why) = inner.driver.snapshot_due(now) else { return Ok(()) };
         let image = inner.loader.image().clone();
-        inner.snapshots.bytes_since = 0;
-        inner.snapshots.last = now.monotonic;
+        let provenance = image.provenance;
+        let id = OffsetAndEpoch::new(provenance.last_contained_offset + 1, provenance.last_contained_epoch);
         let Some(options) = image.write_options() else { return Ok(()) };
         let records = image.write_encoded(options).map_err(|loss| format!("The snapshot would lose {}", loss.what))?;
-        inner.driver.create_snapshot(&image.provenance, &records)
+        tracing::info!(target: "org.apache.kafka.image.publisher.SnapshotGenerator", "[SnapshotGenerator id={}] Creating new KRaft snapshot file {id} because {why}.", self.node_id());
+        inner.driver.create_snapshot(now, id, provenance.last_contained_log_time_ms, [records]).map_err(|error| error.to_string())?;
+        Ok(())
     }
 
     fn reply_raft(&self, to: ReplyTo, response: RaftResponse) {
@@ -301,17 +321,15 @@ impl Node {
     }
 }
 
-impl SnapshotSchedule {
-    fn deadline(&self) -> Option<Duration> {
-        Some(self.last + self.max_interval?)
-    }
+fn fault(error: metadata::ReplayError) -> String {
+    format!("The metadata log contradicts the state: {error}")
 }
 
 /// Appends a decision's batches and replays them.
 fn append<T>(inner: &mut Inner, now: Time, result: &ControllerResult<T>) -> Result<(), String> {
     for batch in result.batches() {
         let Some(epoch) = inner.controller.claim_epoch() else { return Err("records were decided by an inactive controller".into()) };
-        let Some(base_offset) = inner.driver.next_append_offset() else {
+        let Some(base_offset) = inner.driver.node().next_append_offset() else {
             return Err("the metadata log takes no records from this controller".into());
         };
         let encoded = batch.iter().map(VersionedRecord::encode).collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;

@@ -4,12 +4,14 @@ use crate::auto_topics::OFFSETS_TOPIC;
 use crate::log_config::log_config;
 use crate::node::Node;
 use crate::partition::Partition;
-use config::{LogConfig, ServerConfig};
+use crate::reply::NodeEvent;
+use config::LogConfig;
 use coordinator_group::DeletedTopic;
-use metadata::{ConfigResource, MetadataImage, MetadataUpdate, PartitionInfo};
+use metadata::{ConfigResource, LocalReplicaChanges, MetadataImage, MetadataUpdate, PartitionInfo};
 use record::TopicPartition;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use storage::{CreateParams, UnifiedLog};
 
 /// `ConfigResource` type "topic".
 const TOPIC: i8 = 2;
@@ -17,49 +19,95 @@ const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
 
 impl Node {
+    /// The first publication: loads the logs, now that it is known which topics they belong to.
+    pub(super) fn publish_first(&self, image: &MetadataImage) -> Result<(), String> {
+        self.publish_broker_configs(image);
+        let hosted = |log: &UnifiedLog| {
+            let partition = log.topic_partition();
+            let Some(topic) = image.topics.topic_by_name(&partition.topic) else { return false };
+            let same_topic = log.topic_id().is_none_or(|id| id == topic.id);
+            let assigned = topic.partitions.get(&partition.partition).is_some_and(|p| p.replicas.contains(&self.node_id()));
+            same_topic && assigned
+        };
+        let config_of = |topic: &str| match self.topic_config(image, topic) {
+            Ok(config) => Arc::new(log_config(&config)),
+            Err(_) => self.logs.default_config(),
+        };
+        let summary = self.logs.load(self.now(), &config_of, &|log| !hosted(log)).map_err(|error| error.to_string())?;
+        if summary.logs > 0 {
+            tracing::info!(target: "kafka.log.LogManager", "Loaded {} logs; {} directories were not shut down cleanly; {} strays", summary.logs, summary.unclean_dirs.len(), summary.strays.len());
+        }
+        let mut changes = LocalReplicaChanges::default();
+        for topic in image.topics.iter() {
+            for (index, registration) in topic.partitions.iter().filter(|(_, p)| p.replicas.contains(&self.node_id())) {
+                let name = TopicPartition { topic: topic.name.clone(), partition: *index };
+                let info = PartitionInfo { topic_id: topic.id, partition: registration.clone() };
+                if registration.leader == self.node_id() {
+                    changes.leaders.insert(name, info);
+                } else {
+                    changes.followers.insert(name, info);
+                }
+            }
+        }
+        self.apply(&changes, Arc::new(image.clone()));
+        self.outbox.event(NodeEvent::CaughtUp);
+        self.begin_registration();
+        Ok(())
+    }
+
     /// Brings this broker to the update's state, then shows the image to clients.
     pub(super) fn publish(&self, update: &MetadataUpdate) -> Result<(), String> {
-        let now = self.now();
-        let image = Arc::new(update.image.clone());
-        let settings_changed = self.publish_broker_configs(update);
-        let changes = update.delta.local_changes(self.node_id());
-        for deleted in &changes.deletes {
-            self.stop_partition(deleted);
+        let brokers_changed = update.delta.configs.as_ref().is_some_and(|set| set.iter().any(|resource| resource.resource_type == BROKER));
+        if brokers_changed {
+            self.publish_broker_configs(&update.image);
         }
+        self.apply(&update.delta.local_changes(self.node_id()), Arc::new(update.image.clone()));
+        self.publish_topic_configs(update, brokers_changed);
+        let deleted_topics = deleted_topics(update);
+        if !deleted_topics.is_empty() {
+            self.groups.topics_deleted(self, self.now(), &deleted_topics);
+        }
+        Ok(())
+    }
+
+    /// Stops, starts and updates partitions, shows the image, and hands group partitions to the coordinator.
+    fn apply(&self, changes: &LocalReplicaChanges, image: Arc<MetadataImage>) {
+        self.stop_partitions(&changes.deletes);
         for (partition, info) in changes.leaders.iter().chain(&changes.followers) {
             if let Err(error) = self.start_partition(&image, partition, info) {
                 tracing::error!(target: "kafka.server.ReplicaManager", "[ReplicaManager broker={}] The partition {partition} cannot be opened: {error}", self.node_id());
             }
         }
-        self.publish_topic_configs(update, &image, settings_changed);
-        self.set_image(image.clone());
-        for (partition, info) in &changes.leaders {
-            if *partition.topic == *OFFSETS_TOPIC
-                && let Some(hosted) = self.partition(info.topic_id, partition.partition)
-            {
-                self.groups.lead(self, now, partition.partition, hosted);
+        self.set_image(image);
+        for (name, info) in changes.leaders.iter().filter(|(name, _)| *name.topic == *OFFSETS_TOPIC) {
+            if let Some(partition) = self.partition(info.topic_id, name.partition) {
+                self.groups.lead(self, self.now(), name.partition, partition);
                 self.outbox.wake_loader();
             }
         }
-        let deleted_topics = deleted_topics(update);
-        if !deleted_topics.is_empty() {
-            self.groups.topics_deleted(self, now, &deleted_topics);
-        }
-        Ok(())
-    }
-
-    fn stop_partition(&self, name: &TopicPartition) {
-        let image = self.image();
-        let removed = image.topics.id_of(&name.topic).and_then(|id| self.partitions.write().remove(&(id, name.partition)));
-        drop(image);
-        if *name.topic == *OFFSETS_TOPIC {
+        for name in changes.followers.keys().filter(|name| *name.topic == *OFFSETS_TOPIC) {
             self.groups.resign(self, self.now(), name.partition);
         }
-        if let Some(partition) = removed {
-            // Waiting readers learn that the partition is gone.
-            self.complete_fetches(self.now(), &partition);
+    }
+
+    fn stop_partitions(&self, names: &BTreeSet<TopicPartition>) {
+        if names.is_empty() {
+            return;
         }
-        if let Err(error) = self.logs.async_delete(name, self.now()) {
+        let now = self.now();
+        for name in names {
+            let id = self.image().topics.id_of(&name.topic);
+            let removed = id.and_then(|id| self.partitions.write().remove(&(id, name.partition)));
+            if *name.topic == *OFFSETS_TOPIC {
+                self.groups.resign(self, now, name.partition);
+            }
+            if let Some(partition) = removed {
+                // Waiting readers learn that the partition is gone.
+                self.complete_fetches(now, &partition);
+            }
+        }
+        let names: Vec<TopicPartition> = names.iter().cloned().collect();
+        for (name, error) in self.logs.async_delete(&names, false, now) {
             tracing::error!(target: "kafka.server.ReplicaManager", "[ReplicaManager broker={}] Deleting {name} failed: {error}", self.node_id());
         }
     }
@@ -72,10 +120,15 @@ impl Node {
             partition.update(info.partition.clone(), topic_config.min_insync_replicas);
             return Ok(());
         }
-        let directory = info.partition.directory(self.node_id());
+        let params = CreateParams {
+            config: Arc::new(log_config(&topic_config)),
+            topic_id: Some(info.topic_id),
+            is_new: info.partition.leader_epoch == 0,
+            directory_id: info.partition.directory(self.node_id()),
+        };
         let log = self
             .logs
-            .get_or_create_log(name, info.topic_id, Arc::new(log_config(&topic_config)), directory, self.now())
+            .get_or_create_log(name, params, self.now())
             .map_err(|error| error.to_string())?;
         let partition =
             Partition::new(self.node_id(), log, info.topic_id, info.partition.clone(), topic_config.min_insync_replicas);
@@ -88,26 +141,23 @@ impl Node {
         LogConfig::new(&self.settings(), &overrides).map_err(|error| error.to_string())
     }
 
-    /// Takes over dynamic broker configs; true when a setting that topics inherit may have changed.
-    fn publish_broker_configs(&self, update: &MetadataUpdate) -> bool {
-        let changed = update.delta.configs.as_ref().is_some_and(|set| set.iter().any(|resource| resource.resource_type == BROKER));
-        if !changed {
-            return false;
-        }
-        let layer = |resource: ConfigResource| -> BTreeMap<String, String> { update.image.configs.config_map(&resource) };
+    /// Takes over dynamic broker configs.
+    fn publish_broker_configs(&self, image: &MetadataImage) {
+        let layer = |resource: ConfigResource| -> BTreeMap<String, String> { image.configs.config_map(&resource) };
         let cluster = layer(ConfigResource::cluster_default());
         let own = layer(ConfigResource::broker(self.node_id()));
-        let (configs, notices) = self.broker_configs().with_layers(cluster, own);
+        let (configs, notices) = self.broker_configs().with_layers(&cluster, &own);
         for notice in notices {
             tracing::warn!(target: "kafka.server.DynamicBrokerConfig", "{notice}");
         }
-        let effective: Arc<ServerConfig> = configs.effective().clone();
         self.set_broker_configs(configs);
-        self.logs.reconfigure(&effective);
-        true
+        if let Ok(defaults) = LogConfig::new(&self.settings(), &BTreeMap::new()) {
+            self.logs.reconfigure_default_config(Arc::new(log_config(&defaults)));
+        }
     }
 
-    fn publish_topic_configs(&self, update: &MetadataUpdate, image: &MetadataImage, all: bool) {
+    fn publish_topic_configs(&self, update: &MetadataUpdate, all: bool) {
+        let image = &update.image;
         let touched: BTreeSet<Arc<str>> = match &update.delta.configs {
             Some(changed) => changed.iter().filter(|r| r.resource_type == TOPIC).map(|r| r.name.clone()).collect(),
             None => BTreeSet::new(),
