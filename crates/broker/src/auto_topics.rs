@@ -26,7 +26,11 @@ impl Node {
         if !self.auto_topics.lock().in_flight.insert(name.to_owned()) {
             return;
         }
-        let request = CreateTopicsRequest { topics: vec![self.creatable(name)], timeout_ms: self.settings().request_timeout_ms, validate_only: false };
+        let request = CreateTopicsRequest {
+            topics: vec![self.creatable(name)],
+            timeout_ms: self.settings().request_timeout_ms,
+            validate_only: false,
+        };
         self.submit(ControllerRequest::CreateTopics(request), Origin::AutoCreate(name.to_owned()));
     }
 
@@ -48,7 +52,8 @@ impl Node {
         {
             tracing::warn!(target: "kafka.server.DefaultAutoTopicCreationManager", "Topic {name} gets {replicas} instead of {up_to} replicas because {live} brokers are alive and offsets.topic.replication.factor is not set; an explicit value would be obeyed strictly");
         }
-        let config = |key: &str, value: String| CreatableTopicConfig { name: key.to_owned(), value: Some(value) };
+        let config =
+            |key: &str, value: String| CreatableTopicConfig { name: key.to_owned(), value: Some(value) };
         CreatableTopic {
             name: name.to_owned(),
             num_partitions: settings.offsets_topic_num_partitions,

@@ -15,8 +15,9 @@ use bytes::Bytes;
 use compression::KafkaCodecs;
 use config::ServerConfig;
 use coordinator_group::{
-    AppendContent, DeletedTopic, GroupCoordinatorConfig, GroupRequest, GroupResponse, GroupShard, OffsetCommitPlan, OffsetDeletePlan,
-    OffsetFetchPlan, PendingAppend, Reply, RequestContext, TopicResolver, TransactionResult, finish_offset_fetch, partition_for,
+    AppendContent, DeletedTopic, GroupCoordinatorConfig, GroupRequest, GroupResponse, GroupShard,
+    OffsetCommitPlan, OffsetDeletePlan, OffsetFetchPlan, PendingAppend, Reply, RequestContext, TopicResolver,
+    TransactionResult, finish_offset_fetch, partition_for,
 };
 use metadata::MetadataImage;
 use parking_lot::{Mutex, RwLock};
@@ -121,7 +122,15 @@ impl GroupService {
     }
 
     /// Hands a request for one group to its shard; the answer goes the way that `pending` says.
-    fn submit(&self, node: &Node, now: Time, context: &RequestContext, group: &str, request: GroupRequest, pending: Pending) {
+    fn submit(
+        &self,
+        node: &Node,
+        now: Time,
+        context: &RequestContext,
+        group: &str,
+        request: GroupRequest,
+        pending: Pending,
+    ) {
         let Some(shard) = self.shard_of(&node.image(), group) else {
             let response = request.error_response(context.api_version, ErrorCode::NOT_COORDINATOR);
             return finish(node, pending, response);
@@ -152,12 +161,21 @@ impl GroupService {
         replies
     }
 
-    fn append(&self, now: Time, partition: &Partition, epoch: i32, append: PendingAppend) -> Result<i64, ErrorCode> {
+    fn append(
+        &self,
+        now: Time,
+        partition: &Partition,
+        epoch: i32,
+        append: PendingAppend,
+    ) -> Result<i64, ErrorCode> {
         let batch = build(&append, self.compression).map_err(|error| {
             tracing::error!(target: "org.apache.kafka.coordinator.group.GroupCoordinatorService", "A batch of {} cannot be built: {error}", partition.topic_partition());
             ErrorCode::UNKNOWN_SERVER_ERROR
         })?;
-        partition.append_as_coordinator(now, batch, epoch).map(|info| info.last_offset).map_err(|failure| failure.error)
+        partition
+            .append_as_coordinator(now, batch, epoch)
+            .map(|info| info.last_offset)
+            .map_err(|failure| failure.error)
     }
 
     fn finish_all(&self, node: &Node, replies: Vec<Reply>) {
@@ -209,7 +227,8 @@ impl GroupService {
         let (_, epoch) = partition.leader();
         let shard = {
             let mut shards = self.shards.write();
-            let existing = shards.get(&index).filter(|shard| Arc::ptr_eq(&shard.partition, &partition)).cloned();
+            let existing =
+                shards.get(&index).filter(|shard| Arc::ptr_eq(&shard.partition, &partition)).cloned();
             existing.unwrap_or_else(|| {
                 let state = Mutex::new(GroupShard::new(self.config.clone()));
                 let shard = Arc::new(Shard { partition: partition.clone(), state });
@@ -266,7 +285,9 @@ impl GroupService {
         let log = &shard.partition.log;
         let mut offset = log.log_start_offset();
         while offset < log.log_end_offset() {
-            let found = log.read(offset, LOAD_CHUNK, FetchIsolation::LogEnd, true).map_err(|error| error.to_string())?;
+            let found = log
+                .read(offset, LOAD_CHUNK, FetchIsolation::LogEnd, true)
+                .map_err(|error| error.to_string())?;
             let Some(slice) = found.records else { break };
             let bytes: Bytes = slice.read().map_err(|error| error.to_string())?;
             let mut end = offset;
@@ -281,7 +302,9 @@ impl GroupService {
             }
             let high_watermark = log.high_watermark();
             let mut state = shard.state.lock();
-            state.handle_loaded_batches(now, &bytes.slice(..whole), &KafkaCodecs, high_watermark).map_err(|error| error.to_string())?;
+            state
+                .handle_loaded_batches(now, &bytes.slice(..whole), &KafkaCodecs, high_watermark)
+                .map_err(|error| error.to_string())?;
             offset = end;
         }
         let mut state = shard.state.lock();
@@ -302,11 +325,26 @@ impl GroupService {
     }
 
     /// One group's request whose answer needs nothing added.
-    pub(crate) fn handle(&self, node: &Node, now: Time, context: &RequestContext, to: ReplyTo, group: &str, request: GroupRequest) {
+    pub(crate) fn handle(
+        &self,
+        node: &Node,
+        now: Time,
+        context: &RequestContext,
+        to: ReplyTo,
+        group: &str,
+        request: GroupRequest,
+    ) {
         self.submit(node, now, context, group, request, Pending::Plain(to));
     }
 
-    pub(crate) fn handle_commit(&self, node: &Node, now: Time, context: &RequestContext, to: ReplyTo, mut plan: OffsetCommitPlan) {
+    pub(crate) fn handle_commit(
+        &self,
+        node: &Node,
+        now: Time,
+        context: &RequestContext,
+        to: ReplyTo,
+        mut plan: OffsetCommitPlan,
+    ) {
         match plan.request.take() {
             None => node.reply(to, &plan.finish(None)),
             Some(request) => {
@@ -317,13 +355,35 @@ impl GroupService {
         }
     }
 
-    pub(crate) fn handle_offset_delete(&self, node: &Node, now: Time, context: &RequestContext, to: ReplyTo, plan: OffsetDeletePlan) {
+    pub(crate) fn handle_offset_delete(
+        &self,
+        node: &Node,
+        now: Time,
+        context: &RequestContext,
+        to: ReplyTo,
+        plan: OffsetDeletePlan,
+    ) {
         let request = plan.request.clone();
         let group = request.group_id.clone();
-        self.submit(node, now, context, &group, GroupRequest::OffsetDelete(request), Pending::OffsetDelete(to, Box::new(plan)));
+        self.submit(
+            node,
+            now,
+            context,
+            &group,
+            GroupRequest::OffsetDelete(request),
+            Pending::OffsetDelete(to, Box::new(plan)),
+        );
     }
 
-    pub(crate) fn handle_fetch(&self, node: &Node, now: Time, context: &RequestContext, to: ReplyTo, plans: Vec<OffsetFetchPlan>, require_stable: bool) {
+    pub(crate) fn handle_fetch(
+        &self,
+        node: &Node,
+        now: Time,
+        context: &RequestContext,
+        to: ReplyTo,
+        plans: Vec<OffsetFetchPlan>,
+        require_stable: bool,
+    ) {
         if plans.is_empty() {
             return node.reply(to, &finish_offset_fetch(to.api_version, Vec::new()));
         }
@@ -332,11 +392,25 @@ impl GroupService {
             let group = plan.group.clone();
             let name = group.group_id.clone();
             let request = GroupRequest::OffsetFetch { group, require_stable };
-            self.submit(node, now, context, &name, request, Pending::OffsetFetch(gather.clone(), index, Box::new(plan)));
+            self.submit(
+                node,
+                now,
+                context,
+                &name,
+                request,
+                Pending::OffsetFetch(gather.clone(), index, Box::new(plan)),
+            );
         }
     }
 
-    pub(crate) fn handle_delete(&self, node: &Node, now: Time, context: &RequestContext, to: ReplyTo, groups: Vec<String>) {
+    pub(crate) fn handle_delete(
+        &self,
+        node: &Node,
+        now: Time,
+        context: &RequestContext,
+        to: ReplyTo,
+        groups: Vec<String>,
+    ) {
         if groups.is_empty() {
             return node.reply(to, &DeleteGroupsResponse::default());
         }
@@ -347,7 +421,12 @@ impl GroupService {
         }
     }
 
-    pub(crate) fn describe(&self, node: &Node, api_version: i16, group: &str) -> Vec<protocol::messages::describe_groups_response::DescribedGroup> {
+    pub(crate) fn describe(
+        &self,
+        node: &Node,
+        api_version: i16,
+        group: &str,
+    ) -> Vec<protocol::messages::describe_groups_response::DescribedGroup> {
         let names = [group.to_owned()];
         match self.shard_of(&node.image(), group) {
             Some(shard) => shard.state.lock().describe_groups(api_version, &names),
@@ -357,7 +436,9 @@ impl GroupService {
 
     pub(crate) fn list(&self, request: &ListGroupsRequest) -> protocol::messages::ListGroupsResponse {
         let shards: Vec<Arc<Shard>> = self.shards.read().values().cloned().collect();
-        coordinator_group::merge_list_groups(shards.iter().map(|shard| shard.state.lock().list_groups(request)))
+        coordinator_group::merge_list_groups(
+            shards.iter().map(|shard| shard.state.lock().list_groups(request)),
+        )
     }
 }
 
@@ -405,8 +486,11 @@ fn build(append: &PendingAppend, compression: Compression) -> Result<Bytes, Buil
             }
         }
         AppendContent::EndTransactionMarker { result, coordinator_epoch } => {
-            let is_commit = *result == TransactionResult::Commit;
-            builder.append_end_txn_marker(append.timestamp_ms, EndTransactionMarker { is_commit, coordinator_epoch: *coordinator_epoch })?;
+            let committed = *result == TransactionResult::Commit;
+            builder.append_end_txn_marker(
+                append.timestamp_ms,
+                EndTransactionMarker { committed, coordinator_epoch: *coordinator_epoch },
+            )?;
         }
     }
     builder.build(&KafkaCodecs)
@@ -419,8 +503,12 @@ fn finish(node: &Node, pending: Pending, response: GroupResponse) {
         (Pending::Plain(to), GroupResponse::SyncGroup(response)) => node.reply(to, &response),
         (Pending::Plain(to), GroupResponse::Heartbeat(response)) => node.reply(to, &response),
         (Pending::Plain(to), GroupResponse::LeaveGroup(response)) => node.reply(to, &response),
-        (Pending::OffsetCommit(to, plan), GroupResponse::OffsetCommit(response)) => node.reply(to, &plan.finish(Some(response))),
-        (Pending::OffsetDelete(to, plan), GroupResponse::OffsetDelete(response)) => node.reply(to, &plan.finish(response)),
+        (Pending::OffsetCommit(to, plan), GroupResponse::OffsetCommit(response)) => {
+            node.reply(to, &plan.finish(Some(response)))
+        }
+        (Pending::OffsetDelete(to, plan), GroupResponse::OffsetDelete(response)) => {
+            node.reply(to, &plan.finish(response))
+        }
         (Pending::OffsetFetch(gather, index, plan), GroupResponse::OffsetFetch(group)) => {
             let group = plan.finish(group, &ImageTopics(&node.image()));
             let mut gather = gather.lock();

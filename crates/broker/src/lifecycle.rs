@@ -83,7 +83,8 @@ impl BrokerLifecycle {
 
     /// When [`Self::poll`] may have something to send.
     pub fn deadline(&self) -> Option<Duration> {
-        (self.started && !self.outstanding && self.state != BrokerState::ShuttingDown).then_some(self.next_send)
+        (self.started && !self.outstanding && self.state != BrokerState::ShuttingDown)
+            .then_some(self.next_send)
     }
 
     /// The request to send now, if any.
@@ -91,7 +92,11 @@ impl BrokerLifecycle {
         if self.shutdown_deadline.is_some_and(|deadline| now.monotonic >= deadline) {
             self.enter(BrokerState::ShuttingDown, "The controlled shutdown timed out.");
         }
-        if !self.started || self.outstanding || self.state == BrokerState::ShuttingDown || now.monotonic < self.next_send {
+        if !self.started
+            || self.outstanding
+            || self.state == BrokerState::ShuttingDown
+            || now.monotonic < self.next_send
+        {
             return None;
         }
         self.outstanding = true;
@@ -166,7 +171,10 @@ impl BrokerLifecycle {
             }
             BrokerState::PendingControlledShutdown => {
                 if result.should_shut_down {
-                    self.enter(BrokerState::ShuttingDown, "The controller has asked us to exit controlled shutdown.");
+                    self.enter(
+                        BrokerState::ShuttingDown,
+                        "The controller has asked us to exit controlled shutdown.",
+                    );
                 } else {
                     self.next_send = now.monotonic + EAGER_INTERVAL;
                 }
@@ -229,7 +237,8 @@ mod tests {
         assert_eq!(life.state(), BrokerState::Running);
         assert_eq!(life.deadline(), Some(Duration::from_millis(2004)));
         life.begin_controlled_shutdown(at(10), Duration::from_secs(60));
-        let stopping = LifecycleRequest::Heartbeat { broker_epoch: 7, want_fence: false, want_shut_down: true };
+        let stopping =
+            LifecycleRequest::Heartbeat { broker_epoch: 7, want_fence: false, want_shut_down: true };
         assert_eq!(life.poll(at(10)), Some(stopping));
         life.handle_heartbeat(at(11), beat(true, false, true));
         assert_eq!(life.state(), BrokerState::ShuttingDown);

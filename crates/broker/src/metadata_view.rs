@@ -1,6 +1,7 @@
 //! How the metadata image looks to clients: endpoints by listener, partitions with their errors, topic names.
 
-use metadata::{MetadataImage, PartitionRegistration, TopicImage};
+use metadata::image::TopicImage;
+use metadata::{MetadataImage, PartitionRegistration};
 use protocol::ErrorCode;
 use std::collections::BTreeMap;
 
@@ -30,7 +31,11 @@ pub fn is_valid_topic_name(name: &str) -> bool {
 
 /// The error of a topic that does not exist, which depends on whether it could.
 pub(crate) fn missing_topic_error(name: &str) -> ErrorCode {
-    if is_valid_topic_name(name) { ErrorCode::UNKNOWN_TOPIC_OR_PARTITION } else { ErrorCode::INVALID_TOPIC_EXCEPTION }
+    if is_valid_topic_name(name) {
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+    } else {
+        ErrorCode::INVALID_TOPIC_EXCEPTION
+    }
 }
 
 /// A broker as clients of one listener reach it.
@@ -90,11 +95,16 @@ pub(crate) fn partition_view(
     listener: &str,
     options: ViewOptions,
 ) -> PartitionView {
-    let reachable =
-        |id: &i32| image.cluster.broker(*id).is_some_and(|broker| !broker.fenced && broker.listeners.contains_key(listener));
+    let reachable = |id: &i32| {
+        image
+            .cluster
+            .broker(*id)
+            .is_some_and(|broker| !broker.fenced && broker.listeners.contains_key(listener))
+    };
     let is_offline = |id: &i32| {
         image.cluster.broker(*id).is_none_or(|broker| {
-            broker.fenced || partition.directory(*id).is_some_and(|directory| !broker.has_online_dir(&directory))
+            broker.fenced
+                || partition.directory(*id).is_some_and(|directory| !broker.has_online_dir(&directory))
         })
     };
     let offline: Vec<i32> = partition.replicas.iter().copied().filter(|id| is_offline(id)).collect();

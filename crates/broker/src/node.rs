@@ -81,7 +81,8 @@ impl Node {
     ) -> Self {
         let config = configs.effective().clone();
         let slots = usize::try_from(config.max_incremental_fetch_session_cache_slots).unwrap_or(0);
-        let heartbeat = Duration::from_millis(u64::try_from(config.broker_heartbeat_interval_ms).unwrap_or(2000));
+        let heartbeat =
+            Duration::from_millis(u64::try_from(config.broker_heartbeat_interval_ms).unwrap_or(2000));
         Self {
             image: ArcSwap::from_pointee(MetadataImage::default()),
             partitions: RwLock::default(),
@@ -114,7 +115,10 @@ impl Node {
         }
         self.groups.run_timers(self, now);
         self.run_lifecycle(now);
-        [self.fetch_timers.next_deadline(), self.groups.next_deadline(), self.lifecycle.lock().deadline()].into_iter().flatten().min()
+        [self.fetch_timers.next_deadline(), self.groups.next_deadline(), self.lifecycle.lock().deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Retention, flushes, checkpoints, deletions. To be called about once a second from a thread that may wait for disks.
@@ -205,7 +209,14 @@ impl Node {
         if alive(self.node_id()) {
             return self.node_id();
         }
-        image.cluster.brokers.iter().filter(|(_, broker)| !broker.fenced).map(|(id, _)| *id).min().unwrap_or(-1)
+        image
+            .cluster
+            .brokers
+            .iter()
+            .filter(|(_, broker)| !broker.fenced)
+            .map(|(id, _)| *id)
+            .min()
+            .unwrap_or(-1)
     }
 
     /// The quorum's leader as this node knows it; −1 when there is none.
@@ -218,7 +229,13 @@ impl Node {
         let image = self.image();
         let nodes = image.cluster.controllers.iter().filter_map(|(id, controller)| {
             let endpoint = controller.listeners.get(listener)?;
-            Some(BrokerNode { id: *id, host: endpoint.host.clone(), port: i32::from(endpoint.port), rack: None, fenced: false })
+            Some(BrokerNode {
+                id: *id,
+                host: endpoint.host.clone(),
+                port: i32::from(endpoint.port),
+                rack: None,
+                fenced: false,
+            })
         });
         nodes.collect()
     }

@@ -16,8 +16,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::format::meta_properties::MetaPropertiesEnsemble;
-use storage::format::{FormatOptions, format};
+use storage::format::{FormatOptions, MetaPropertiesEnsemble, format};
 use storage::{LogManager, LogManagerConfig};
 
 /// What the shell knows and the configuration does not: the addresses with their real ports.
@@ -35,7 +34,12 @@ pub fn format_when_new(env: &Env, config: &ServerConfig, cluster_id: &str) -> Re
         return Ok(());
     }
     let dynamic = config.quorum_voters().is_empty();
-    let options = FormatOptions { cluster_id: cluster_id.to_owned(), ignore_formatted: true, standalone: dynamic, ..FormatOptions::default() };
+    let options = FormatOptions {
+        cluster_id: cluster_id.to_owned(),
+        ignore_formatted: true,
+        standalone: dynamic,
+        ..FormatOptions::default()
+    };
     let mut lines = Vec::new();
     format(env, config, &options, &mut lines).map_err(|error| error.to_string())?;
     for line in lines {
@@ -58,16 +62,26 @@ fn check_scope(config: &ServerConfig) -> Result<(), String> {
     if !(config.is_broker() && config.is_controller()) {
         return Err("process.roles must be broker,controller: this version runs one node that is both. Set process.roles=broker,controller.".into());
     }
-    let others: Vec<String> = config.quorum_voters().keys().filter(|id| **id != config.node_id).map(ToString::to_string).collect();
+    let others: Vec<String> =
+        config.quorum_voters().keys().filter(|id| **id != config.node_id).map(ToString::to_string).collect();
     if !others.is_empty() {
-        return Err(format!("controller.quorum.voters names other nodes ({}): this version runs a quorum of one. Name only node {}.", others.join(","), config.node_id));
+        return Err(format!(
+            "controller.quorum.voters names other nodes ({}): this version runs a quorum of one. Name only node {}.",
+            others.join(","),
+            config.node_id
+        ));
     }
     Ok(())
 }
 
 impl Node {
     /// Opens the node's directories and its metadata log. Its threads are the caller's.
-    pub fn open(env: Env, config: ServerConfig, options: StartOptions, outbox: Arc<dyn Outbox>) -> Result<Self, String> {
+    pub fn open(
+        env: Env,
+        config: ServerConfig,
+        options: StartOptions,
+        outbox: Arc<dyn Outbox>,
+    ) -> Result<Self, String> {
         check_scope(&config)?;
         let now = env.now();
         let directories = all_directories(&config);
@@ -79,7 +93,8 @@ impl Node {
                 directories.join(", ")
             ));
         };
-        let logs = LogManager::new(env.clone(), Arc::new(KafkaCodecs), log_manager_config(&config)).map_err(|error| error.to_string())?;
+        let logs = LogManager::new(env.clone(), Arc::new(KafkaCodecs), log_manager_config(&config))
+            .map_err(|error| error.to_string())?;
         let metadata_path = PathBuf::from(config.metadata_log_dir());
         let metadata_dir = logs
             .log_dirs()
@@ -89,26 +104,39 @@ impl Node {
         let identity = Identity {
             node_id: config.node_id,
             cluster_id: cluster_id.clone(),
-            incarnation_id: Uuid::from_bytes(env.random.uuid_bytes()),
+            incarnation_id: storage::format::random_uuid(&env),
             advertised_listeners: options.advertised_listeners,
             advertised_controller_listeners: options.advertised_controller_listeners,
             previous_broker_epoch: logs.broker_epoch_of_clean_shutdown().unwrap_or(-1),
         };
         let context = logs.context().clone();
         let directory_id = metadata_dir.id().unwrap_or(Uuid::ZERO);
-        let mut raft = RaftDriverConfig::from_server(&config, &cluster_id, directory_id, "localhost", env.random.next_u64());
+        let mut raft = RaftDriverConfig::from_server(
+            &config,
+            &cluster_id,
+            directory_id,
+            "localhost",
+            env.random.next_u64(),
+        );
         if !config.was_set("controller.quorum.append.linger.ms") {
             // Events that queue up while the last round is synced share the next one, so waiting gains nothing.
             raft.raft.append_linger = Duration::ZERO;
         }
-        let driver = MetadataLogDriver::open(&context, &metadata_dir, raft, now).map_err(|error| error.to_string())?;
+        let driver =
+            MetadataLogDriver::open(&context, &metadata_dir, raft, now).map_err(|error| error.to_string())?;
         let voters: Vec<i32> = driver.node().voters().ids().collect();
         if voters.iter().any(|id| *id != config.node_id) {
-            return Err(format!("The metadata log names the voters {voters:?}: this version runs a quorum of one. Use the directory with the cluster it belongs to."));
+            return Err(format!(
+                "The metadata log names the voters {voters:?}: this version runs a quorum of one. Use the directory with the cluster it belongs to."
+            ));
         }
         let config = Arc::new(config);
         let settings = ControllerSettings::new(&cluster_id, config.clone(), voters);
-        let bootstrap = BootstrapMetadata::from_versions(MetadataVersion::LATEST_PRODUCTION, &BTreeMap::new(), "the default bootstrap");
+        let bootstrap = BootstrapMetadata::from_versions(
+            MetadataVersion::LATEST_PRODUCTION,
+            &BTreeMap::new(),
+            "the default bootstrap",
+        );
         let controller = ControllerService::new(QuorumController::new(settings, bootstrap), driver, context);
         let configs = BrokerConfigs::new(ServerConfig::clone(&config));
         Ok(Self::assemble(env, configs, identity, Arc::new(logs), controller, outbox))
@@ -129,14 +157,17 @@ fn log_manager_config(config: &ServerConfig) -> LogManagerConfig {
     if let Ok(topic) = config::LogConfig::new(config, &BTreeMap::new()) {
         manager.default_config = Arc::new(crate::log_config::log_config(&topic));
     }
-    manager.num_recovery_threads_per_data_dir = usize::try_from(config.num_recovery_threads_per_data_dir).unwrap_or(1);
+    manager.num_recovery_threads_per_data_dir =
+        usize::try_from(config.num_recovery_threads_per_data_dir).unwrap_or(1);
     manager.flush_scheduler_interval_ms = config.log_flush_scheduler_interval_ms;
     manager.flush_offset_checkpoint_interval_ms = i64::from(config.log_flush_offset_checkpoint_interval_ms);
-    manager.flush_start_offset_checkpoint_interval_ms = i64::from(config.log_flush_start_offset_checkpoint_interval_ms);
+    manager.flush_start_offset_checkpoint_interval_ms =
+        i64::from(config.log_flush_start_offset_checkpoint_interval_ms);
     manager.high_watermark_checkpoint_interval_ms = config.replica_high_watermark_checkpoint_interval_ms;
     manager.retention_check_interval_ms = config.log_retention_check_interval_ms;
     manager.producer_id_expiration_ms = i64::from(config.producer_id_expiration_ms);
-    manager.producer_id_expiration_check_interval_ms = i64::from(config.producer_id_expiration_check_interval_ms);
+    manager.producer_id_expiration_check_interval_ms =
+        i64::from(config.producer_id_expiration_check_interval_ms);
     manager.initial_task_delay_ms = config.log_initial_task_delay_ms;
     manager
 }

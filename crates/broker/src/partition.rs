@@ -12,10 +12,13 @@ use crate::purgatory::Watchers;
 use bytes::Bytes;
 use metadata::PartitionRegistration;
 use parking_lot::RwLock;
-use protocol::{ErrorCode, Uuid};
-use record::{Time, TopicPartition};
+use protocol::ErrorCode;
+use record::{AppendOrigin, Time, TopicPartition};
 use std::sync::Arc;
-use storage::{ActiveProducer, AppendError, AppendInfo, AppendOrigin, FetchIsolation, FileSlice, UnifiedLog};
+use storage::{
+    ActiveProducer, AppendError, AppendInfo, FetchIsolation, FileSlice, LogStartOffsetIncrementReason,
+    UnifiedLog,
+};
 
 /// What the metadata says of a partition, as far as serving it depends on it.
 #[derive(Debug, Clone)]
@@ -28,7 +31,6 @@ struct Leadership {
 /// See the file's header.
 pub(crate) struct Partition {
     topic_partition: TopicPartition,
-    topic_id: Uuid,
     node_id: i32,
     internal: bool,
     pub(crate) log: Arc<UnifiedLog>,
@@ -87,7 +89,6 @@ impl Partition {
     pub(crate) fn new(
         node_id: i32,
         log: Arc<UnifiedLog>,
-        topic_id: Uuid,
         registration: Arc<PartitionRegistration>,
         min_insync_replicas: i32,
     ) -> Self {
@@ -95,7 +96,6 @@ impl Partition {
         let internal = is_internal_topic(&topic_partition.topic);
         let partition = Self {
             topic_partition,
-            topic_id,
             node_id,
             internal,
             log,
@@ -144,10 +144,6 @@ impl Partition {
         &self.topic_partition
     }
 
-    pub(crate) fn topic_id(&self) -> Uuid {
-        self.topic_id
-    }
-
     pub(crate) fn is_internal(&self) -> bool {
         self.internal
     }
@@ -163,7 +159,12 @@ impl Partition {
     }
 
     /// Appends a client's batch. `acks` −1 needs `min.insync.replicas` in the ISR.
-    pub(crate) fn append_as_leader(&self, now: Time, records: Bytes, acks: i16) -> Result<AppendInfo, AppendFailure> {
+    pub(crate) fn append_as_leader(
+        &self,
+        now: Time,
+        records: Bytes,
+        acks: i16,
+    ) -> Result<AppendInfo, AppendFailure> {
         let (registration, min_insync_replicas) = {
             let leadership = self.leadership.read();
             (leadership.registration.clone(), leadership.min_insync_replicas)
@@ -183,7 +184,12 @@ impl Partition {
     }
 
     /// Appends a coordinator's records, of `leader_epoch` only.
-    pub(crate) fn append_as_coordinator(&self, now: Time, records: Bytes, leader_epoch: i32) -> Result<AppendInfo, AppendFailure> {
+    pub(crate) fn append_as_coordinator(
+        &self,
+        now: Time,
+        records: Bytes,
+        leader_epoch: i32,
+    ) -> Result<AppendInfo, AppendFailure> {
         let registration = self.leadership.read().registration.clone();
         if registration.leader != self.node_id || registration.leader_epoch != leader_epoch {
             return Err(self.failure(ErrorCode::NOT_LEADER_OR_FOLLOWER, None));
@@ -198,7 +204,10 @@ impl Partition {
         registration: &PartitionRegistration,
         origin: AppendOrigin,
     ) -> Result<AppendInfo, AppendFailure> {
-        let info = self.log.append_as_leader(now, records, registration.leader_epoch, origin).map_err(|error| self.refused(error))?;
+        let info = self
+            .log
+            .append_as_leader(now, records, registration.leader_epoch, origin)
+            .map_err(|error| self.refused(error))?;
         self.advance_high_watermark(registration);
         Ok(info)
     }
@@ -212,8 +221,11 @@ impl Partition {
         let mut failure = self.failure(code, None);
         match &error {
             AppendError::Records(records) => {
-                failure.record_errors =
-                    records.record_errors().iter().map(|r| (r.batch_index, r.message.as_deref().map(str::to_owned))).collect();
+                failure.record_errors = records
+                    .record_errors()
+                    .iter()
+                    .map(|r| (r.batch_index, Some(r.message.clone())))
+                    .collect();
                 failure.message = Some(records.to_string());
                 failure.log_start_offset = self.log.log_start_offset();
             }
@@ -250,15 +262,16 @@ impl Partition {
         {
             return Ok(ReadInfo { diverging: Some((epoch, end_offset)), ..self.nothing() });
         }
-        let isolation = if request.read_committed { FetchIsolation::TxnCommitted } else { FetchIsolation::HighWatermark };
+        let isolation =
+            if request.read_committed { FetchIsolation::TxnCommitted } else { FetchIsolation::HighWatermark };
         let found = log
             .read(request.offset, request.max_bytes, isolation, request.min_one_message)
             .map_err(|error| ErrorCode::from_code(error.error_code()))?;
         Ok(ReadInfo {
             records: found.records,
-            aborted: found
-                .aborted_transactions
-                .map(|list| list.into_iter().map(|aborted| (aborted.producer_id, aborted.first_offset)).collect()),
+            aborted: found.aborted_transactions.map(|list| {
+                list.into_iter().map(|aborted| (aborted.producer_id, aborted.first_offset)).collect()
+            }),
             ..self.nothing()
         })
     }
@@ -275,7 +288,7 @@ impl Partition {
     }
 
     /// Moves the log start offset; −1 = to the high watermark. Returns the low watermark.
-    pub(crate) fn delete_records(&self, now: Time, offset: i64) -> Result<i64, ErrorCode> {
+    pub(crate) fn delete_records(&self, offset: i64) -> Result<i64, ErrorCode> {
         if !self.is_leader() {
             return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         }
@@ -288,7 +301,9 @@ impl Partition {
         if target < 0 || target > high_watermark {
             return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
         }
-        self.log.maybe_increment_log_start_offset(now, target).map_err(|error| ErrorCode::from_code(error.error_code()))?;
+        self.log
+            .maybe_increment_log_start_offset(target, LogStartOffsetIncrementReason::ClientRecordDeletion)
+            .map_err(|error| ErrorCode::from_code(error.error_code()))?;
         Ok(self.log.log_start_offset())
     }
 
@@ -307,18 +322,31 @@ impl Partition {
             None => self.log.log_end_offset(),
         };
         if timestamp == LATEST_TIMESTAMP {
-            return Ok(Some(FoundOffset { timestamp: -1, offset: last_fetchable, leader_epoch: self.leader().1 }));
+            return Ok(Some(FoundOffset {
+                timestamp: -1,
+                offset: last_fetchable,
+                leader_epoch: self.leader().1,
+            }));
         }
-        let found =
-            self.log.fetch_offset_by_timestamp(timestamp).map_err(|error| ErrorCode::from_code(error.error_code()))?.map(|found| {
-                FoundOffset { timestamp: found.timestamp, offset: found.offset, leader_epoch: found.leader_epoch.unwrap_or(-1) }
+        let found = self
+            .log
+            .fetch_offset_by_timestamp(timestamp)
+            .map_err(|error| ErrorCode::from_code(error.error_code()))?
+            .map(|found| FoundOffset {
+                timestamp: found.timestamp,
+                offset: found.offset,
+                leader_epoch: found.leader_epoch.unwrap_or(-1),
             });
         let bounded = !matches!(timestamp, EARLIEST_TIMESTAMP | EARLIEST_LOCAL_TIMESTAMP);
         Ok(found.filter(|found| !bounded || found.offset < last_fetchable))
     }
 
     /// Epoch and end offset of the largest epoch not above `epoch`; −1 and −1 when there is none.
-    pub(crate) fn last_offset_for_epoch(&self, current_leader_epoch: i32, epoch: i32) -> Result<(i32, i64), ErrorCode> {
+    pub(crate) fn last_offset_for_epoch(
+        &self,
+        current_leader_epoch: i32,
+        epoch: i32,
+    ) -> Result<(i32, i64), ErrorCode> {
         self.check_epoch(current_leader_epoch, true)?;
         Ok(self.log.end_offset_for_epoch(epoch).unwrap_or((-1, -1)))
     }

@@ -84,7 +84,12 @@ mod tests {
     use protocol::ApiKey;
 
     fn to(sequence: u64) -> ReplyTo {
-        ReplyTo { token: RequestToken { connection: 1, sequence }, api_key: ApiKey::InitProducerId, api_version: 5, correlation_id: 0 }
+        ReplyTo {
+            token: RequestToken { connection: 1, sequence },
+            api_key: ApiKey::InitProducerId,
+            api_version: 5,
+            correlation_id: 0,
+        }
     }
 
     #[test]

@@ -33,7 +33,12 @@ pub(crate) struct DelayedFetch {
 }
 
 impl DelayedFetch {
-    pub(crate) fn new(reply_to: ReplyTo, params: FetchParams, context: FetchContext, deadline: Duration) -> Self {
+    pub(crate) fn new(
+        reply_to: ReplyTo,
+        params: FetchParams,
+        context: FetchContext,
+        deadline: Duration,
+    ) -> Self {
         Self { reply_to, params, context, deadline, done: AtomicBool::new(false), timer: AtomicU64::new(0) }
     }
 
@@ -122,10 +127,5 @@ impl FetchTimers {
 
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.inner.lock().by_deadline.first_key_value().map(|((deadline, _), _)| *deadline)
-    }
-
-    /// Takes every fetch, due or not.
-    pub(crate) fn take_all(&self) -> Vec<Arc<DelayedFetch>> {
-        std::mem::take(&mut self.inner.lock().by_deadline).into_values().collect()
     }
 }

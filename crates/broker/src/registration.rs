@@ -36,7 +36,11 @@ impl Node {
         let now = self.now();
         {
             let mut lifecycle = self.lifecycle.lock();
-            let timeout = if self.settings().controlled_shutdown_enable { CONTROLLED_SHUTDOWN_TIMEOUT } else { Duration::ZERO };
+            let timeout = if self.settings().controlled_shutdown_enable {
+                CONTROLLED_SHUTDOWN_TIMEOUT
+            } else {
+                Duration::ZERO
+            };
             lifecycle.begin_controlled_shutdown(now, timeout);
         }
         self.run_lifecycle(now);
@@ -53,7 +57,10 @@ impl Node {
         self.announce_state(before, after);
         match request {
             Some(LifecycleRequest::Register) => {
-                self.submit(ControllerRequest::BrokerRegistration(self.broker_registration()), Origin::Lifecycle);
+                self.submit(
+                    ControllerRequest::BrokerRegistration(self.broker_registration()),
+                    Origin::Lifecycle,
+                );
             }
             Some(LifecycleRequest::Heartbeat { broker_epoch, want_fence, want_shut_down }) => {
                 let request = BrokerHeartbeatRequest {
@@ -72,7 +79,8 @@ impl Node {
 
     pub(crate) fn handle_registered(&self, response: &BrokerRegistrationResponse) {
         let error = ErrorCode::from_code(response.error_code);
-        let result = if error == ErrorCode::NONE { Ok(response.broker_epoch) } else { Err(error.name().to_owned()) };
+        let result =
+            if error == ErrorCode::NONE { Ok(response.broker_epoch) } else { Err(error.name().to_owned()) };
         self.lifecycle.lock().handle_registration(self.now(), result);
         self.outbox.wake_timers();
     }

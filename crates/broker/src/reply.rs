@@ -64,8 +64,13 @@ impl ReplyTo {
     }
 
     /// Encodes an answer whose external records are the given file ranges.
-    pub fn encode_with_files<M: Message>(&self, response: &M, files: Vec<FileSlice>) -> Result<Reply, protocol::EncodeError> {
-        let encoded = protocol::encode_response(self.api_key, self.api_version, self.correlation_id, response)?;
+    pub fn encode_with_files<M: Message>(
+        &self,
+        response: &M,
+        files: Vec<FileSlice>,
+    ) -> Result<Reply, protocol::EncodeError> {
+        let encoded =
+            protocol::encode_response(self.api_key, self.api_version, self.correlation_id, response)?;
         Ok(Reply { encoded, files })
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Exit codes: 0 after a clean stop, 1 with one line on stderr that says cause and cure.
 
+use crate::logging;
 use crate::shell::{NodeService, Shell};
 use crate::threads::Threads;
-use crate::logging;
-use broker::{ListenerRole, Node, StartOptions};
+use broker::{ListenerRole, Node, NodeEvent, StartOptions};
 use config::{ConfigWarning, Endpoint, Properties, ServerConfig};
 use env::Env;
 use network::{Limits, Listener, ListenerConfig};
@@ -13,7 +13,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// What to serve.
 pub struct Launch {
@@ -24,6 +25,8 @@ pub struct Launch {
     pub print_ports: bool,
     /// Removed at the end, when the data are not to be kept.
     pub ephemeral_dir: Option<std::path::PathBuf>,
+    /// What to say once in the log.
+    pub notices: Vec<String>,
 }
 
 /// Serves until SIGTERM or SIGINT.
@@ -45,8 +48,14 @@ pub fn run(launch: Launch) -> ExitCode {
 
 fn serve(launch: Launch) -> Result<(), String> {
     let env = Env::real();
-    let config = ServerConfig::from_properties(&launch.properties).map_err(|error| format!("Invalid configuration: {error}"))?;
+    let config = ServerConfig::from_properties(&launch.properties)
+        .map_err(|error| format!("Invalid configuration: {error}"))?;
+    for notice in &launch.notices {
+        tracing::info!(target: "kafka.docker.KafkaDockerWrapper", "{notice}");
+    }
     announce(&config, &launch.properties);
+    config::topic::validate_broker_topic_defaults(&config)
+        .map_err(|error| format!("Invalid configuration: {error}"))?;
     if let Some(cluster_id) = &launch.format_when_new {
         broker::format_when_new(&env, &config, cluster_id)?;
     }
@@ -64,7 +73,9 @@ fn serve(launch: Launch) -> Result<(), String> {
 fn announce(config: &ServerConfig, properties: &Properties) {
     for warning in config.warnings(properties) {
         match warning {
-            ConfigWarning::NotEffective { .. } => tracing::info!(target: "kafka.server.KafkaConfig", "{warning}"),
+            ConfigWarning::NotEffective { .. } => {
+                tracing::info!(target: "kafka.server.KafkaConfig", "{warning}")
+            }
             _ => tracing::warn!(target: "kafka.server.KafkaConfig", "{warning}"),
         }
     }
@@ -74,9 +85,16 @@ fn limits(config: &ServerConfig) -> Limits {
     let size = |value: i32| usize::try_from(value).ok();
     Limits {
         max_request_bytes: usize::try_from(config.socket_request_max_bytes).unwrap_or(0),
-        max_connections: if config.max_connections == i32::MAX { usize::MAX } else { size(config.max_connections).unwrap_or(0) },
+        max_connections: if config.max_connections == i32::MAX {
+            usize::MAX
+        } else {
+            size(config.max_connections).unwrap_or(0)
+        },
         max_connections_per_ip: size(config.max_connections_per_ip).unwrap_or(usize::MAX),
-        max_idle: u64::try_from(config.connections_max_idle_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis),
+        max_idle: u64::try_from(config.connections_max_idle_ms)
+            .ok()
+            .filter(|ms| *ms > 0)
+            .map(Duration::from_millis),
         send_buffer: size(config.socket_send_buffer_bytes),
         receive_buffer: size(config.socket_receive_buffer_bytes),
         backlog: config.socket_listen_backlog_size,
@@ -101,7 +119,8 @@ fn bind(config: &ServerConfig, limits: &Limits) -> Result<Vec<Bound>, String> {
                 endpoint.security_protocol.name()
             ));
         }
-        let port = u16::try_from(endpoint.port).map_err(|_| format!("Listener {}: port {} is out of range", endpoint.listener, endpoint.port))?;
+        let port = u16::try_from(endpoint.port)
+            .map_err(|_| format!("Listener {}: port {} is out of range", endpoint.listener, endpoint.port))?;
         let wanted = ListenerConfig {
             name: endpoint.listener.as_str().into(),
             host: endpoint.host.clone().unwrap_or_default(),
@@ -119,7 +138,10 @@ fn advertised(endpoints: &[Endpoint], bound: &[Bound]) -> Vec<Endpoint> {
         .iter()
         .map(|endpoint| {
             let mut endpoint = endpoint.clone();
-            let real = bound.iter().find(|b| **b.listener.name() == *endpoint.listener).map(|b| b.listener.local_addr().port());
+            let real = bound
+                .iter()
+                .find(|b| **b.listener.name() == *endpoint.listener)
+                .map(|b| b.listener.local_addr().port());
             if endpoint.port == 0 {
                 endpoint.port = real.map_or(0, i32::from);
             }
@@ -138,8 +160,10 @@ fn host_name() -> String {
 }
 
 async fn serve_on(env: Env, config: ServerConfig, print_ports: bool) -> Result<(), String> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
+    let mut stop = Stop {
+        terminate: signal(SignalKind::terminate()).map_err(|error| error.to_string())?,
+        interrupt: signal(SignalKind::interrupt()).map_err(|error| error.to_string())?,
+    };
     let limits = limits(&config);
     let node_id = config.node_id;
     let bound = bind(&config, &limits)?;
@@ -152,42 +176,112 @@ async fn serve_on(env: Env, config: ServerConfig, print_ports: bool) -> Result<(
             println!("{}://{}", b.listener.name(), b.listener.local_addr());
         }
     }
-    let shell = Arc::new(Shell::default());
+    let (shell, mut events) = Shell::new();
     let opening = {
         let shell = shell.clone();
         tokio::task::spawn_blocking(move || Node::open(env, config, options, shell))
     };
     let node = Arc::new(opening.await.map_err(|error| error.to_string())??);
     let threads = Threads::start(&node, &shell).map_err(|error| error.to_string())?;
-    let mut tasks = Vec::new();
-    for Bound { role, listener } in bound {
-        let service = Arc::new(NodeService { node: node.clone(), role });
-        let name = listener.name().clone();
-        let address = listener.local_addr();
-        let started = listener.start(service, shell.connections.clone(), limits.clone());
-        tasks.extend(started.map_err(|error| format!("Listener {name}: {error}"))?);
-        tracing::info!(target: "kafka.network.SocketServer", "[SocketServer listenerType={}, nodeId={node_id}] Accepting connections on {name}://{address}", role.name());
+    let mut sockets =
+        Sockets { node: node.clone(), shell: shell.clone(), limits, waiting: bound, tasks: Vec::new() };
+    sockets.start(ListenerRole::Controller)?;
+    let outcome = run_until_stopped(&node, &mut sockets, &mut stop, &mut events).await;
+    if outcome.is_ok() {
+        shut_down(&node, &mut stop, &mut events).await;
     }
-    node.set_ready();
-    let failure = loop {
-        tokio::select! {
-            _ = terminate.recv() => break None,
-            _ = interrupt.recv() => break None,
-            change = shell.states.changed() => match change {
-                StateChange::Running => tracing::info!(target: "kafka.server.KafkaRaftServer", "[KafkaRaftServer nodeId={node_id}] Kafka Server started"),
-                StateChange::Failed(reason) => break Some(reason),
-            },
-        }
-    };
-    tracing::info!(target: "kafka.server.BrokerServer", "[BrokerServer id={node_id}] shutting down");
-    node.begin_shutdown();
-    node.wait_shutdown(&shell).await;
-    for task in tasks {
+    for task in sockets.tasks {
         task.abort();
     }
     shell.connections.close_all();
     threads.stop();
-    node.close();
-    tracing::info!(target: "kafka.server.BrokerServer", "[BrokerServer id={node_id}] shut down completed");
-    failure.map_or(Ok(()), Err)
+    if outcome.is_ok() {
+        let closing = node.clone();
+        tokio::task::spawn_blocking(move || closing.close()).await.map_err(|error| error.to_string())??;
+        tracing::info!(target: "kafka.server.BrokerServer", "[BrokerServer id={node_id}] shut down completed");
+    }
+    outcome
+}
+
+/// The signals that end the process.
+struct Stop {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stop {
+    async fn requested(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// The listeners, those that accept and those that wait for the node to be ready.
+struct Sockets {
+    node: Arc<Node>,
+    shell: Arc<Shell>,
+    limits: Limits,
+    waiting: Vec<Bound>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Sockets {
+    /// Starts to accept on the listeners of a kind.
+    fn start(&mut self, role: ListenerRole) -> Result<(), String> {
+        let (ready, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(|b| b.role == role);
+        self.waiting = waiting;
+        let ready: Vec<Bound> = ready;
+        for Bound { role, listener } in ready {
+            let service = Arc::new(NodeService { node: self.node.clone(), role });
+            let name = listener.name().clone();
+            let address = listener.local_addr();
+            let started = listener.start(service, self.shell.connections.clone(), self.limits.clone());
+            self.tasks.extend(started.map_err(|error| format!("Listener {name}: {error}"))?);
+            let kind = if role == ListenerRole::Broker { "BROKER" } else { "CONTROLLER" };
+            tracing::info!(target: "kafka.network.SocketServer", "[SocketServer listenerType={kind}, nodeId={}] Accepting connections on {name}://{address}", self.node.node_id());
+        }
+        Ok(())
+    }
+}
+
+/// Returns when the process shall end: `Ok` after a signal, the reason when the node failed.
+async fn run_until_stopped(
+    node: &Arc<Node>,
+    sockets: &mut Sockets,
+    stop: &mut Stop,
+    events: &mut UnboundedReceiver<NodeEvent>,
+) -> Result<(), String> {
+    loop {
+        tokio::select! {
+            () = stop.requested() => return Ok(()),
+            event = events.recv() => match event {
+                Some(NodeEvent::CaughtUp) => {
+                    sockets.start(ListenerRole::Broker)?;
+                    node.set_ready();
+                }
+                Some(NodeEvent::Running) => {
+                    tracing::info!(target: "kafka.server.KafkaRaftServer", "[KafkaRaftServer nodeId={}] Kafka Server started", node.node_id());
+                }
+                Some(NodeEvent::Failed(reason)) => return Err(reason),
+                Some(NodeEvent::ShutDown) | None => return Ok(()),
+            },
+        }
+    }
+}
+
+/// Waits for the controlled shutdown to end; a second signal ends the wait.
+async fn shut_down(node: &Arc<Node>, stop: &mut Stop, events: &mut UnboundedReceiver<NodeEvent>) {
+    tracing::info!(target: "kafka.server.BrokerServer", "[BrokerServer id={}] shutting down", node.node_id());
+    node.begin_shutdown();
+    loop {
+        tokio::select! {
+            () = stop.requested() => return,
+            event = events.recv() => match event {
+                Some(NodeEvent::ShutDown | NodeEvent::Failed(_)) | None => return,
+                Some(_) => {}
+            },
+        }
+    }
 }

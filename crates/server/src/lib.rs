@@ -5,7 +5,7 @@
 //! Threads: one tokio runtime for connections; `controller` (metadata decisions and the metadata log), `timers`
 //! (waits that end) and `log` (flush, retention, deletion), each asleep until woken or due.
 
-pub mod container;
+pub mod commands;
 pub mod launch;
 pub mod logging;
 mod shell;

@@ -43,7 +43,8 @@ impl<S: Subscriber> Layer<S> for KafkaLines {
         let text = message.0.trim_start().replace(['\n', '\r'], " ");
         let metadata = event.metadata();
         let now = jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S,%3f").to_string();
-        let line = format!("[{now}] {} {text} ({})\n", metadata.level(), metadata.target().replace("::", "."));
+        let line =
+            format!("[{now}] {} {text} ({})\n", metadata.level(), metadata.target().replace("::", "."));
         // A closed stdout must not stop the broker.
         let _ = std::io::stdout().lock().write_all(line.as_bytes());
     }

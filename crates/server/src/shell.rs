@@ -1,12 +1,13 @@
 //! The node's way back to the sockets and threads: delivers late answers and wakes the threads that wait for work.
 
-use broker::{Outbox, Outcome, Reply, RequestToken, Session};
+use broker::{NodeEvent, Outbox, Outcome, Reply, RequestToken, Session};
 use bytes::Bytes;
 use network::{Connections, FileRange, Handled, OutChunk, Outgoing, Peer, RequestId};
 use parking_lot::{Condvar, Mutex};
 use protocol::Chunk;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Lets one thread sleep until there is something to do.
 #[derive(Default)]
@@ -37,16 +38,33 @@ impl Waker {
 }
 
 /// See the file's header.
-#[derive(Default)]
 pub(crate) struct Shell {
     pub(crate) connections: Arc<Connections>,
     pub(crate) timers: Waker,
     pub(crate) controller: Waker,
+    pub(crate) loader: Waker,
+    events: UnboundedSender<NodeEvent>,
+}
+
+impl Shell {
+    /// The shell and the events that its node will raise.
+    pub(crate) fn new() -> (Arc<Self>, UnboundedReceiver<NodeEvent>) {
+        let (events, receiver) = unbounded_channel();
+        let shell = Self {
+            connections: Arc::default(),
+            timers: Waker::default(),
+            controller: Waker::default(),
+            loader: Waker::default(),
+            events,
+        };
+        (Arc::new(shell), receiver)
+    }
 }
 
 impl Outbox for Shell {
     fn deliver(&self, to: RequestToken, reply: Option<Reply>) {
-        self.connections.deliver(RequestId { connection: to.connection, sequence: to.sequence }, reply.map(outgoing));
+        self.connections
+            .deliver(RequestId { connection: to.connection, sequence: to.sequence }, reply.map(outgoing));
     }
 
     fn wake_timers(&self) {
@@ -55,6 +73,15 @@ impl Outbox for Shell {
 
     fn wake_controller(&self) {
         self.controller.wake();
+    }
+
+    fn wake_loader(&self) {
+        self.loader.wake();
+    }
+
+    fn event(&self, event: NodeEvent) {
+        // Nobody listens any more while the process ends.
+        let _ = self.events.send(event);
     }
 }
 

@@ -15,6 +15,9 @@ pub(crate) struct Threads {
     handles: Vec<JoinHandle<()>>,
 }
 
+/// Between looks for due flushes, checkpoints, retention and deletions.
+const LOG_TASK_INTERVAL: Duration = Duration::from_secs(1);
+
 fn named(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
 }
@@ -45,12 +48,21 @@ impl Threads {
             let (node, waker, stop) = (node.clone(), log_waker.clone(), stop.clone());
             named("log", move || {
                 while !stop.load(Ordering::Acquire) {
-                    let deadline = node.run_log_tasks();
-                    waker.wait(until(&node, deadline));
+                    node.run_log_tasks();
+                    waker.wait(Some(LOG_TASK_INTERVAL));
                 }
             })?
         };
-        Ok(Self { stop, shell: shell.clone(), log_waker, handles: vec![controller, timers, log] })
+        let loader = {
+            let (node, shell, stop) = (node.clone(), shell.clone(), stop.clone());
+            named("loader", move || {
+                while !stop.load(Ordering::Acquire) {
+                    node.run_loader();
+                    shell.loader.wait(None);
+                }
+            })?
+        };
+        Ok(Self { stop, shell: shell.clone(), log_waker, handles: vec![controller, timers, log, loader] })
     }
 
     pub(crate) fn stop(self) {
@@ -58,6 +70,7 @@ impl Threads {
         self.shell.controller.wake();
         self.shell.timers.wake();
         self.log_waker.wake();
+        self.shell.loader.wake();
         for handle in self.handles {
             // A panic of the thread has been printed by the panic hook.
             let _ = handle.join();

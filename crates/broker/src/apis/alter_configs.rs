@@ -5,12 +5,14 @@ use super::Answer;
 use crate::context::RequestContext;
 use crate::controller_service::{ControllerRequest, Origin};
 use crate::node::Node;
-use config::alter::{ConfigChange, check_broker_change, check_broker_replacement, check_broker_resource_name, check_request};
+use config::alter::{
+    ConfigChange, check_broker_change, check_broker_replacement, check_broker_resource_name, check_request,
+};
 use config::{ConfigError, ResourceKind};
 use protocol::ErrorCode;
 use protocol::messages::{
-    AlterConfigsRequest, AlterConfigsResponse, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
-    alter_configs_response, incremental_alter_configs_response,
+    AlterConfigsRequest, AlterConfigsResponse, IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse, alter_configs_response, incremental_alter_configs_response,
 };
 use std::collections::BTreeMap;
 
@@ -35,14 +37,17 @@ impl Plan {
             .iter()
             .map(|(kind, name)| {
                 let position = left.iter().position(|(k, n, _, _)| k == kind && n == name);
-                position.map(|position| left.swap_remove(position)).unwrap_or_else(|| {
-                    (*kind, name.clone(), ErrorCode::UNKNOWN_SERVER_ERROR, None)
-                })
+                position
+                    .map(|position| left.swap_remove(position))
+                    .unwrap_or_else(|| (*kind, name.clone(), ErrorCode::UNKNOWN_SERVER_ERROR, None))
             })
             .collect()
     }
 
-    pub(crate) fn incremental_answer(&self, response: IncrementalAlterConfigsResponse) -> IncrementalAlterConfigsResponse {
+    pub(crate) fn incremental_answer(
+        &self,
+        response: IncrementalAlterConfigsResponse,
+    ) -> IncrementalAlterConfigsResponse {
         let decided = response
             .responses
             .into_iter()
@@ -72,11 +77,13 @@ impl Plan {
         let responses = self
             .merge(decided)
             .into_iter()
-            .map(|(resource_type, resource_name, error, error_message)| alter_configs_response::AlterConfigsResourceResponse {
-                error_code: error.code(),
-                error_message,
-                resource_type,
-                resource_name,
+            .map(|(resource_type, resource_name, error, error_message)| {
+                alter_configs_response::AlterConfigsResourceResponse {
+                    error_code: error.code(),
+                    error_message,
+                    resource_type,
+                    resource_name,
+                }
             })
             .collect();
         AlterConfigsResponse { throttle_time_ms: response.throttle_time_ms, responses }
@@ -88,7 +95,8 @@ pub(crate) fn incremental(
     context: &mut RequestContext<'_>,
     mut request: IncrementalAlterConfigsRequest,
 ) -> Answer<IncrementalAlterConfigsResponse> {
-    let keys: Vec<(i8, String)> = request.resources.iter().map(|r| (r.resource_type, r.resource_name.clone())).collect();
+    let keys: Vec<(i8, String)> =
+        request.resources.iter().map(|r| (r.resource_type, r.resource_name.clone())).collect();
     let mut plan = Plan { order: keys.clone(), refused: Vec::new() };
     request.resources.retain(|resource| {
         let changes: Vec<ConfigChange> = resource
@@ -108,16 +116,27 @@ pub(crate) fn incremental(
     if request.resources.is_empty() {
         return Answer::Now(plan.incremental_answer(IncrementalAlterConfigsResponse::default()));
     }
-    node.submit(ControllerRequest::IncrementalAlterConfigs(request), Origin::AlterConfigs(context.reply_to, plan));
+    node.submit(
+        ControllerRequest::IncrementalAlterConfigs(request),
+        Origin::AlterConfigs(context.reply_to, plan),
+    );
     Answer::Later
 }
 
-pub(crate) fn legacy(node: &Node, context: &mut RequestContext<'_>, mut request: AlterConfigsRequest) -> Answer<AlterConfigsResponse> {
-    let keys: Vec<(i8, String)> = request.resources.iter().map(|r| (r.resource_type, r.resource_name.clone())).collect();
+pub(crate) fn legacy(
+    node: &Node,
+    context: &mut RequestContext<'_>,
+    mut request: AlterConfigsRequest,
+) -> Answer<AlterConfigsResponse> {
+    let keys: Vec<(i8, String)> =
+        request.resources.iter().map(|r| (r.resource_type, r.resource_name.clone())).collect();
     let mut plan = Plan { order: keys.clone(), refused: Vec::new() };
     request.resources.retain(|resource| {
-        let changes: Vec<ConfigChange> =
-            resource.configs.iter().map(|c| ConfigChange { name: c.name.clone(), op: SET, value: c.value.clone() }).collect();
+        let changes: Vec<ConfigChange> = resource
+            .configs
+            .iter()
+            .map(|c| ConfigChange { name: c.name.clone(), op: SET, value: c.value.clone() })
+            .collect();
         let check = || {
             check_kind(node, resource.resource_type, &resource.resource_name, &changes, &keys)?;
             if resource.resource_type == ResourceKind::Broker.id() {
@@ -141,13 +160,24 @@ fn keep(plan: &mut Plan, kind: i8, name: &str, check: Result<(), ConfigError>) -
     match check {
         Ok(()) => true,
         Err(error) => {
-            plan.refused.push((kind, name.to_owned(), ErrorCode::from_code(error.error_code()), Some(error.message)));
+            plan.refused.push((
+                kind,
+                name.to_owned(),
+                ErrorCode::from_code(error.error_code()),
+                Some(error.message),
+            ));
             false
         }
     }
 }
 
-fn check_kind(node: &Node, kind: i8, name: &str, changes: &[ConfigChange], all: &[(i8, String)]) -> Result<(), ConfigError> {
+fn check_kind(
+    node: &Node,
+    kind: i8,
+    name: &str,
+    changes: &[ConfigChange],
+    all: &[(i8, String)],
+) -> Result<(), ConfigError> {
     if all.iter().filter(|(k, n)| *k == kind && n == name).count() > 1 {
         return Err(ConfigError::invalid_request("Each resource must appear at most once."));
     }
@@ -155,9 +185,9 @@ fn check_kind(node: &Node, kind: i8, name: &str, changes: &[ConfigChange], all: 
     match ResourceKind::from_id(kind) {
         Some(ResourceKind::Broker) => check_broker_resource_name(name, node.node_id()),
         Some(ResourceKind::Topic | ResourceKind::Group | ResourceKind::ClientMetrics) => Ok(()),
-        Some(ResourceKind::BrokerLogger) => {
-            Err(ConfigError::invalid_request("This broker has no loggers whose level can be changed while it runs."))
-        }
+        Some(ResourceKind::BrokerLogger) => Err(ConfigError::invalid_request(
+            "This broker has no loggers whose level can be changed while it runs.",
+        )),
         _ => Err(ConfigError::invalid_request(format!("Unknown resource type {kind}"))),
     }
 }

@@ -1,14 +1,14 @@
 //! ApiVersions (key 18): what this listener serves, and the cluster's features (KIP-511, KIP-584).
 
 use super::{Answer, Outcome, served_apis};
-use crate::context::{RequestContext, Session};
+use crate::context::{ListenerRole, RequestContext, Session};
 use crate::node::Node;
 use crate::reply::ReplyTo;
 use metadata::feature::{ELIGIBLE_LEADER_REPLICAS_VERSION, KRAFT_VERSION, default_supported_features};
 use metadata::version::METADATA_VERSION;
 use protocol::messages::api_versions_response::{ApiVersion, FinalizedFeatureKey, SupportedFeatureKey};
 use protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
-use protocol::{ApiKey, ErrorCode};
+use protocol::{ApiKey, ErrorCode, Listener};
 
 /// Features whose APIs are served. The others (groups of the new protocols, transactions, share and streams groups)
 /// are stored and kept as in Apache Kafka but are not announced, since a client would act on them.
@@ -20,10 +20,16 @@ const FIRST_SOFTWARE_VERSION: i16 = 3;
 /// The client may name the cluster and node that it expects from this version on.
 const FIRST_IDENTITY_VERSION: i16 = 5;
 
-pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: ApiVersionsRequest) -> Answer<ApiVersionsResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    context: &mut RequestContext<'_>,
+    request: ApiVersionsRequest,
+) -> Answer<ApiVersionsResponse> {
     let version = context.version();
     if version >= FIRST_SOFTWARE_VERSION {
-        if !is_software_word(&request.client_software_name) || !is_software_word(&request.client_software_version) {
+        if !is_software_word(&request.client_software_name)
+            || !is_software_word(&request.client_software_version)
+        {
             return Answer::Now(failed(ErrorCode::INVALID_REQUEST));
         }
         context.session.software_name = request.client_software_name;
@@ -53,7 +59,11 @@ pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: Api
         finalized_features: finalized
             .into_iter()
             .filter(|(name, level)| *level > 0 && SERVED_FEATURES.contains(&name.as_str()))
-            .map(|(name, level)| FinalizedFeatureKey { name, max_version_level: level, min_version_level: level })
+            .map(|(name, level)| FinalizedFeatureKey {
+                name,
+                max_version_level: level,
+                min_version_level: level,
+            })
             .collect(),
         ..ApiVersionsResponse::default()
     })
@@ -74,12 +84,15 @@ pub(crate) fn unsupported_version(session: &Session, reply_to: ReplyTo) -> Outco
 }
 
 fn advertised(session: &Session) -> Vec<ApiVersion> {
-    let mut keys: Vec<ApiVersion> = served_apis(session.role)
-        .iter()
-        .map(|key| ApiVersion { api_key: key.code(), min_version: key.advertised_min_version(), max_version: key.max_stable_version() })
-        .collect();
-    keys.sort_by_key(|api| api.api_key);
-    keys
+    let served = served_apis(session.role);
+    let listener = match session.role {
+        ListenerRole::Broker => Listener::Broker,
+        ListenerRole::Controller => Listener::Controller,
+    };
+    ApiKey::advertised(listener, false)
+        .filter(|(key, _, _)| served.contains(key))
+        .map(|(key, min_version, max_version)| ApiVersion { api_key: key.code(), min_version, max_version })
+        .collect()
 }
 
 fn failed(error: ErrorCode) -> ApiVersionsResponse {

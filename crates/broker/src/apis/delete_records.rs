@@ -11,8 +11,11 @@ use protocol::messages::{DeleteRecordsRequest, DeleteRecordsResponse};
 /// "Not known": the low watermark of a partition that failed.
 const INVALID_LOW_WATERMARK: i64 = -1;
 
-pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: DeleteRecordsRequest) -> Answer<DeleteRecordsResponse> {
-    let now = context.now;
+pub(crate) fn handle(
+    node: &Node,
+    _: &mut RequestContext<'_>,
+    request: DeleteRecordsRequest,
+) -> Answer<DeleteRecordsResponse> {
     let topics = request
         .topics
         .into_iter()
@@ -25,7 +28,7 @@ pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: Del
                         Err(ErrorCode::INVALID_TOPIC_EXCEPTION)
                     } else {
                         node.find_partition(&topic.name, asked.partition_index)
-                            .and_then(|partition| partition.delete_records(now, asked.offset))
+                            .and_then(|partition| partition.delete_records(asked.offset))
                     };
                     DeleteRecordsPartitionResult {
                         partition_index: asked.partition_index,

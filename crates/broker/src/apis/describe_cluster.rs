@@ -13,7 +13,11 @@ const BROKERS: i8 = 1;
 /// Endpoint type "controllers".
 const CONTROLLERS: i8 = 2;
 
-pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: DescribeClusterRequest) -> Answer<DescribeClusterResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    context: &mut RequestContext<'_>,
+    request: DescribeClusterRequest,
+) -> Answer<DescribeClusterResponse> {
     let expected = match context.session.role {
         ListenerRole::Broker => BROKERS,
         ListenerRole::Controller => CONTROLLERS,
@@ -38,10 +42,18 @@ pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: Des
     let image = node.image();
     let with_fenced = request.include_fenced_brokers;
     let (controller_id, nodes) = match context.session.role {
-        ListenerRole::Broker => (node.any_alive_broker(&image), brokers(&image, &context.session.listener, with_fenced)),
-        ListenerRole::Controller => (node.active_controller(), node.controller_nodes(&context.session.listener)),
+        ListenerRole::Broker => {
+            (node.any_alive_broker(&image), brokers(&image, &context.session.listener, with_fenced))
+        }
+        ListenerRole::Controller => {
+            (node.active_controller(), node.controller_nodes(&context.session.listener))
+        }
     };
-    let operations = if request.include_cluster_authorized_operations { ALL_CLUSTER_OPERATIONS } else { OPERATIONS_NOT_ASKED };
+    let operations = if request.include_cluster_authorized_operations {
+        ALL_CLUSTER_OPERATIONS
+    } else {
+        OPERATIONS_NOT_ASKED
+    };
     Answer::Now(DescribeClusterResponse {
         endpoint_type: expected,
         cluster_id: node.cluster_id().to_owned(),

@@ -5,28 +5,38 @@ use crate::context::RequestContext;
 use crate::metadata_view::is_valid_topic_name;
 use crate::node::Node;
 use config::describe::{
-    DescribedConfig, describe_broker, describe_broker_default, describe_client_metrics, describe_group, describe_topic, select,
+    DescribedConfig, describe_broker, describe_broker_default, describe_client_metrics, describe_group,
+    describe_topic, select,
 };
 use config::{ConfigError, ResourceKind};
 use metadata::ConfigResource;
+use protocol::ErrorCode;
 use protocol::messages::describe_configs_request::DescribeConfigsResource;
-use protocol::messages::describe_configs_response::{DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym};
+use protocol::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
+};
 use protocol::messages::list_config_resources_response::ConfigResource as ListedResource;
 use protocol::messages::{
     DescribeConfigsRequest, DescribeConfigsResponse, ListConfigResourcesRequest, ListConfigResourcesResponse,
 };
-use protocol::ErrorCode;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Version 0 of ListConfigResources was ListClientMetricsResources and lists only those.
 const FIRST_TYPED_LIST_VERSION: i16 = 1;
 
-pub(crate) fn handle(node: &Node, _: &mut RequestContext<'_>, request: DescribeConfigsRequest) -> Answer<DescribeConfigsResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    _: &mut RequestContext<'_>,
+    request: DescribeConfigsRequest,
+) -> Answer<DescribeConfigsResponse> {
     let results = request
         .resources
         .into_iter()
         .map(|resource| {
-            let mut result = DescribeConfigsResult { resource_type: resource.resource_type, ..DescribeConfigsResult::default() };
+            let mut result = DescribeConfigsResult {
+                resource_type: resource.resource_type,
+                ..DescribeConfigsResult::default()
+            };
             match describe(node, &resource) {
                 Ok(entries) => {
                     result.configs = select(entries, resource.configuration_keys.as_deref())
@@ -73,22 +83,36 @@ fn describe(node: &Node, resource: &DescribeConfigsResource) -> Result<Vec<Descr
         Some(ResourceKind::Broker) if name.is_empty() => Ok(describe_broker_default(&configs)),
         Some(ResourceKind::Broker) => {
             if name.parse::<i32>() != Ok(node.node_id()) {
-                let message = format!("Unexpected broker id, expected {} or empty string, but received {name}", node.node_id());
+                let message = format!(
+                    "Unexpected broker id, expected {} or empty string, but received {name}",
+                    node.node_id()
+                );
                 return Err((ErrorCode::INVALID_REQUEST, message));
             }
             Ok(describe_broker(&configs))
         }
-        Some(ResourceKind::Group) if name.is_empty() => Err((ErrorCode::INVALID_REQUEST, "Group name must not be empty".into())),
+        Some(ResourceKind::Group) if name.is_empty() => {
+            Err((ErrorCode::INVALID_REQUEST, "Group name must not be empty".into()))
+        }
         Some(ResourceKind::Group) => describe_group(&configs, &overrides()).map_err(|error| refused(&error)),
         Some(ResourceKind::ClientMetrics) if name.is_empty() => {
             Err((ErrorCode::INVALID_REQUEST, "Client metrics subscription name must not be empty".into()))
         }
-        Some(ResourceKind::ClientMetrics) => describe_client_metrics(&overrides()).map_err(|error| refused(&error)),
-        _ => Err((ErrorCode::INVALID_REQUEST, format!("Unsupported resource type: {}", resource.resource_type))),
+        Some(ResourceKind::ClientMetrics) => {
+            describe_client_metrics(&overrides()).map_err(|error| refused(&error))
+        }
+        _ => Err((
+            ErrorCode::INVALID_REQUEST,
+            format!("Unsupported resource type: {}", resource.resource_type),
+        )),
     }
 }
 
-fn told(entry: DescribedConfig, with_synonyms: bool, with_documentation: bool) -> DescribeConfigsResourceResult {
+fn told(
+    entry: DescribedConfig,
+    with_synonyms: bool,
+    with_documentation: bool,
+) -> DescribeConfigsResourceResult {
     DescribeConfigsResourceResult {
         name: entry.name,
         value: entry.value,
@@ -96,7 +120,11 @@ fn told(entry: DescribedConfig, with_synonyms: bool, with_documentation: bool) -
         config_source: entry.source.id(),
         is_sensitive: entry.sensitive,
         synonyms: if with_synonyms {
-            let told = |s: config::ConfigSynonym| DescribeConfigsSynonym { name: s.name, value: s.value, source: s.source.id() };
+            let told = |s: config::ConfigSynonym| DescribeConfigsSynonym {
+                name: s.name,
+                value: s.value,
+                source: s.source.id(),
+            };
             entry.synonyms.into_iter().map(told).collect()
         } else {
             Vec::new()
@@ -111,8 +139,13 @@ pub(crate) fn list_resources(
     context: &mut RequestContext<'_>,
     request: ListConfigResourcesRequest,
 ) -> Answer<ListConfigResourcesResponse> {
-    const SUPPORTED: [ResourceKind; 5] =
-        [ResourceKind::Topic, ResourceKind::Broker, ResourceKind::BrokerLogger, ResourceKind::ClientMetrics, ResourceKind::Group];
+    const SUPPORTED: [ResourceKind; 5] = [
+        ResourceKind::Topic,
+        ResourceKind::Broker,
+        ResourceKind::BrokerLogger,
+        ResourceKind::ClientMetrics,
+        ResourceKind::Group,
+    ];
     let asked: BTreeSet<i8> = if context.version() < FIRST_TYPED_LIST_VERSION {
         BTreeSet::from([ResourceKind::ClientMetrics.id()])
     } else if request.resource_types.is_empty() {
@@ -122,7 +155,10 @@ pub(crate) fn list_resources(
     };
     if asked.iter().any(|id| !SUPPORTED.iter().any(|kind| kind.id() == *id)) {
         let error_code = ErrorCode::UNSUPPORTED_VERSION.code();
-        return Answer::Now(ListConfigResourcesResponse { error_code, ..ListConfigResourcesResponse::default() });
+        return Answer::Now(ListConfigResourcesResponse {
+            error_code,
+            ..ListConfigResourcesResponse::default()
+        });
     }
     let image = node.image();
     let mut listed = Vec::new();
@@ -133,11 +169,20 @@ pub(crate) fn list_resources(
                 image.cluster.brokers.iter().map(|(id, _)| id.to_string()).collect()
             }
             _ => {
-                let of_kind = image.configs.resources.iter().filter(|(resource, _)| resource.resource_type == kind.id());
+                let of_kind = image
+                    .configs
+                    .resources
+                    .iter()
+                    .filter(|(resource, _)| resource.resource_type == kind.id());
                 of_kind.map(|(resource, _)| resource.name.to_string()).collect()
             }
         };
-        listed.extend(names.into_iter().map(|resource_name| ListedResource { resource_name, resource_type: kind.id() }));
+        listed.extend(
+            names.into_iter().map(|resource_name| ListedResource { resource_name, resource_type: kind.id() }),
+        );
     }
-    Answer::Now(ListConfigResourcesResponse { config_resources: listed, ..ListConfigResourcesResponse::default() })
+    Answer::Now(ListConfigResourcesResponse {
+        config_resources: listed,
+        ..ListConfigResourcesResponse::default()
+    })
 }

@@ -4,15 +4,26 @@ use super::Answer;
 use crate::context::RequestContext;
 use crate::node::Node;
 use protocol::ErrorCode;
-use protocol::messages::describe_log_dirs_response::{DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic};
+use protocol::messages::describe_log_dirs_response::{
+    DescribeLogDirsPartition, DescribeLogDirsResult, DescribeLogDirsTopic,
+};
 use protocol::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use storage::UnifiedLog;
 
-pub(crate) fn handle(node: &Node, _: &mut RequestContext<'_>, request: DescribeLogDirsRequest) -> Answer<DescribeLogDirsResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    _: &mut RequestContext<'_>,
+    request: DescribeLogDirsRequest,
+) -> Answer<DescribeLogDirsResponse> {
     let wanted: Option<BTreeSet<(String, i32)>> = request.topics.map(|topics| {
-        topics.into_iter().flat_map(|topic| topic.partitions.into_iter().map(move |partition| (topic.topic.clone(), partition))).collect()
+        topics
+            .into_iter()
+            .flat_map(|topic| {
+                topic.partitions.into_iter().map(move |partition| (topic.topic.clone(), partition))
+            })
+            .collect()
     });
     let logs: Vec<Arc<UnifiedLog>> = node
         .logs
@@ -20,7 +31,9 @@ pub(crate) fn handle(node: &Node, _: &mut RequestContext<'_>, request: DescribeL
         .into_iter()
         .filter(|log| {
             let partition = log.topic_partition();
-            wanted.as_ref().is_none_or(|wanted| wanted.contains(&(partition.topic.to_string(), partition.partition)))
+            wanted
+                .as_ref()
+                .is_none_or(|wanted| wanted.contains(&(partition.topic.to_string(), partition.partition)))
         })
         .collect();
     let cordoned: BTreeSet<String> = node.settings().cordoned_log_dirs().iter().cloned().collect();

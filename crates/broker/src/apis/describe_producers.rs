@@ -6,7 +6,11 @@ use crate::node::Node;
 use protocol::messages::describe_producers_response::{PartitionResponse, ProducerState, TopicResponse};
 use protocol::messages::{DescribeProducersRequest, DescribeProducersResponse};
 
-pub(crate) fn handle(node: &Node, _: &mut RequestContext<'_>, request: DescribeProducersRequest) -> Answer<DescribeProducersResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    _: &mut RequestContext<'_>,
+    request: DescribeProducersRequest,
+) -> Answer<DescribeProducersResponse> {
     let topics = request
         .topics
         .into_iter()

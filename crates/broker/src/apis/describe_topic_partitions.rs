@@ -2,9 +2,13 @@
 
 use super::Answer;
 use crate::context::RequestContext;
-use crate::metadata_view::{ALL_TOPIC_OPERATIONS, ViewOptions, is_internal_topic, missing_topic_error, partition_view, partitions_in_order};
+use crate::metadata_view::{
+    ALL_TOPIC_OPERATIONS, ViewOptions, is_internal_topic, missing_topic_error, partition_view,
+    partitions_in_order,
+};
 use crate::node::Node;
-use metadata::{MetadataImage, TopicImage};
+use metadata::MetadataImage;
+use metadata::image::TopicImage;
 use protocol::ErrorCode;
 use protocol::messages::describe_topic_partitions_response::{
     Cursor, DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
@@ -30,7 +34,8 @@ pub(crate) fn handle(
     } else {
         request.topics.into_iter().map(|topic| topic.name).collect()
     };
-    let limit = node.settings().max_request_partition_size_limit.min(request.response_partition_limit).max(1) as usize;
+    let limit = node.settings().max_request_partition_size_limit.min(request.response_partition_limit).max(1)
+        as usize;
     let mut response = DescribeTopicPartitionsResponse::default();
     let mut left = limit;
     for name in names.into_iter().filter(|name| name.as_str() >= from_topic) {

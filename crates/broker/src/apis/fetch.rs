@@ -8,13 +8,16 @@ use crate::context::RequestContext;
 use crate::node::Node;
 use crate::partition::{Partition, ReadInfo, ReadRequest};
 use crate::purgatory::{DelayedFetch, FetchParams};
-use crate::reply::ReplyTo;
 use bytes::Bytes;
-use protocol::messages::fetch_response::{AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData};
+use protocol::messages::fetch_response::{
+    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData,
+};
 use protocol::messages::{FetchRequest, FetchResponse};
 use protocol::{ErrorCode, Records, Uuid};
 use record::Time;
-use replication::fetch_session::{FetchContext, FetchPartition, PartitionRequest, PartitionSummary, SessionRequest};
+use replication::fetch_session::{
+    FetchContext, FetchPartition, PartitionRequest, PartitionSummary, SessionRequest,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use storage::FileSlice;
@@ -26,9 +29,17 @@ const FIRST_REPLICA_STATE_VERSION: i16 = 15;
 /// An offset that is not known.
 const UNKNOWN: i64 = -1;
 
-pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: FetchRequest) -> Answer<FetchResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    context: &mut RequestContext<'_>,
+    request: FetchRequest,
+) -> Answer<FetchResponse> {
     let version = context.version();
-    let replica_id = if version < FIRST_REPLICA_STATE_VERSION { request.replica_id } else { request.replica_state.replica_id };
+    let replica_id = if version < FIRST_REPLICA_STATE_VERSION {
+        request.replica_id
+    } else {
+        request.replica_state.replica_id
+    };
     let params = FetchParams {
         max_bytes: request.max_bytes.min(node.settings().fetch_max_bytes).max(0),
         min_bytes: request.min_bytes.min(request.max_bytes).max(0),
@@ -42,7 +53,7 @@ pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: Fet
     }
     let outcome = read_all(node, &fetch, &params, version);
     if outcome.is_enough(&params) || params.max_wait.is_zero() {
-        return answer(node, context.now, context.reply_to, &fetch, outcome);
+        return answer(node, context.now, &fetch, outcome);
     }
     park(node, context, params, fetch)
 }
@@ -71,9 +82,20 @@ fn session_request(request: FetchRequest, version: i16, privileged: bool) -> Ses
     let mut forgotten = Vec::new();
     for topic in request.forgotten_topics_data {
         let (topic_id, topic_name) = name(topic.topic, topic.topic_id);
-        forgotten.extend(topic.partitions.into_iter().map(|partition| FetchPartition { topic_id, topic: topic_name.clone(), partition }));
+        forgotten.extend(topic.partitions.into_iter().map(|partition| FetchPartition {
+            topic_id,
+            topic: topic_name.clone(),
+            partition,
+        }));
     }
-    SessionRequest { session_id: request.session_id, epoch: request.session_epoch, uses_topic_ids, privileged, partitions, forgotten }
+    SessionRequest {
+        session_id: request.session_id,
+        epoch: request.session_epoch,
+        uses_topic_ids,
+        privileged,
+        partitions,
+        forgotten,
+    }
 }
 
 fn find(node: &Node, key: &FetchPartition) -> Option<Arc<Partition>> {
@@ -100,12 +122,14 @@ impl ReadOutcome {
 fn read_all(node: &Node, fetch: &FetchContext, params: &FetchParams, version: i16) -> ReadOutcome {
     let by_id = version >= FIRST_TOPIC_ID_VERSION;
     let partitions = fetch.partitions();
-    let mut outcome = ReadOutcome { results: Vec::with_capacity(partitions.len()), bytes: 0, urgent: false, readable: 0 };
+    let mut outcome =
+        ReadOutcome { results: Vec::with_capacity(partitions.len()), bytes: 0, urgent: false, readable: 0 };
     let mut left = i64::from(params.max_bytes);
     for (key, asked) in partitions {
         let Some(partition) = find(node, key) else {
             let unknown_id = by_id && !node.has_topic_id(key.topic_id);
-            let error = if unknown_id { ErrorCode::UNKNOWN_TOPIC_ID } else { ErrorCode::UNKNOWN_TOPIC_OR_PARTITION };
+            let error =
+                if unknown_id { ErrorCode::UNKNOWN_TOPIC_ID } else { ErrorCode::UNKNOWN_TOPIC_OR_PARTITION };
             outcome.results.push(Err(error));
             continue;
         };
@@ -133,7 +157,12 @@ fn read_all(node: &Node, fetch: &FetchContext, params: &FetchParams, version: i1
     outcome
 }
 
-fn park(node: &Node, context: &RequestContext<'_>, params: FetchParams, fetch: FetchContext) -> Answer<FetchResponse> {
+fn park(
+    node: &Node,
+    context: &RequestContext<'_>,
+    params: FetchParams,
+    fetch: FetchContext,
+) -> Answer<FetchResponse> {
     let deadline = context.now.monotonic + params.max_wait;
     let watched: Vec<Arc<Partition>> =
         fetch.partitions().iter().filter_map(|(key, _)| find(node, key)).collect();
@@ -171,14 +200,14 @@ pub(crate) fn expire(node: &Node, now: Time, delayed: &Arc<DelayedFetch>) {
 
 fn finish(node: &Node, now: Time, delayed: &DelayedFetch, outcome: ReadOutcome) {
     let reply_to = delayed.reply_to;
-    match answer(node, now, reply_to, &delayed.context, outcome) {
+    match answer(node, now, &delayed.context, outcome) {
         Answer::WithFiles(response, files) => node.reply_with_files(reply_to, &response, files),
         Answer::Now(response) => node.reply(reply_to, &response),
         Answer::Later | Answer::Never | Answer::Close(_) => {}
     }
 }
 
-fn answer(node: &Node, now: Time, reply_to: ReplyTo, fetch: &FetchContext, outcome: ReadOutcome) -> Answer<FetchResponse> {
+fn answer(node: &Node, now: Time, fetch: &FetchContext, outcome: ReadOutcome) -> Answer<FetchResponse> {
     let summaries: Vec<PartitionSummary> = outcome.results.iter().map(summary).collect();
     let session =
         node.fetch_sessions.lock().handle_results(now, fetch, &summaries, &mut || node.random_i32());
@@ -191,7 +220,9 @@ fn answer(node: &Node, now: Time, reply_to: ReplyTo, fetch: &FetchContext, outco
     for (((key, _), result), _) in parts.filter(|(_, include)| *include) {
         let data = partition_data(key, result, &mut files);
         match response.responses.last_mut() {
-            Some(topic) if topic.topic_id == key.topic_id && *topic.topic == *key.topic => topic.partitions.push(data),
+            Some(topic) if topic.topic_id == key.topic_id && *topic.topic == *key.topic => {
+                topic.partitions.push(data)
+            }
             _ => response.responses.push(FetchableTopicResponse {
                 topic: key.topic.to_string(),
                 topic_id: key.topic_id,
@@ -221,7 +252,11 @@ fn summary(result: &Result<ReadInfo, ErrorCode>) -> PartitionSummary {
     }
 }
 
-fn partition_data(key: &FetchPartition, result: Result<ReadInfo, ErrorCode>, files: &mut Vec<FileSlice>) -> PartitionData {
+fn partition_data(
+    key: &FetchPartition,
+    result: Result<ReadInfo, ErrorCode>,
+    files: &mut Vec<FileSlice>,
+) -> PartitionData {
     let empty = Some(Records::Bytes(Bytes::new()));
     let info = match result {
         Ok(info) => info,
@@ -249,9 +284,14 @@ fn partition_data(key: &FetchPartition, result: Result<ReadInfo, ErrorCode>, fil
         high_watermark: info.high_watermark,
         last_stable_offset: info.last_stable_offset,
         log_start_offset: info.log_start_offset,
-        diverging_epoch: info.diverging.map(|(epoch, end_offset)| EpochEndOffset { epoch, end_offset }).unwrap_or_default(),
+        diverging_epoch: info
+            .diverging
+            .map(|(epoch, end_offset)| EpochEndOffset { epoch, end_offset })
+            .unwrap_or_default(),
         aborted_transactions: info.aborted.map(|list| {
-            list.into_iter().map(|(producer_id, first_offset)| AbortedTransaction { producer_id, first_offset }).collect()
+            list.into_iter()
+                .map(|(producer_id, first_offset)| AbortedTransaction { producer_id, first_offset })
+                .collect()
         }),
         records,
         ..PartitionData::default()

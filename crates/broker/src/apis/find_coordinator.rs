@@ -16,21 +16,28 @@ const FIRST_BATCH_VERSION: i16 = 4;
 /// The topic of the group coordinator.
 const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
-pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: FindCoordinatorRequest) -> Answer<FindCoordinatorResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    context: &mut RequestContext<'_>,
+    request: FindCoordinatorRequest,
+) -> Answer<FindCoordinatorResponse> {
     if context.version() >= FIRST_BATCH_VERSION {
         let coordinators = request
             .coordinator_keys
             .into_iter()
             .map(|key| {
                 let (error, broker) = find(node, context, request.key_type, &key);
-                let (node_id, host, port) = broker.map_or((-1, String::new(), -1), |b| (b.id, b.host, b.port));
+                let (node_id, host, port) =
+                    broker.map_or((-1, String::new(), -1), |b| (b.id, b.host, b.port));
                 Coordinator {
                     key,
                     node_id,
                     host,
                     port,
                     error_code: error.code(),
-                    error_message: (error != ErrorCode::NONE).then(|| error.message().to_owned()).or(Some(String::new())),
+                    error_message: (error != ErrorCode::NONE)
+                        .then(|| error.message().to_owned())
+                        .or(Some(String::new())),
                 }
             })
             .collect();
@@ -48,7 +55,12 @@ pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: Fin
     })
 }
 
-fn find(node: &Node, context: &RequestContext<'_>, key_type: i8, key: &str) -> (ErrorCode, Option<BrokerNode>) {
+fn find(
+    node: &Node,
+    context: &RequestContext<'_>,
+    key_type: i8,
+    key: &str,
+) -> (ErrorCode, Option<BrokerNode>) {
     match key_type {
         GROUP => {}
         // No coordinator of these kinds exists in this cluster; a retriable error would keep clients waiting for ever.
@@ -62,7 +74,9 @@ fn find(node: &Node, context: &RequestContext<'_>, key_type: i8, key: &str) -> (
     };
     let partition = coordinator_group::partition_for(key, topic.partitions.len() as i32);
     let leader = topic.partitions.get(&partition).map(|partition| partition.leader);
-    let broker = brokers(&image, &context.session.listener, false).into_iter().find(|broker| Some(broker.id) == leader);
+    let broker = brokers(&image, &context.session.listener, false)
+        .into_iter()
+        .find(|broker| Some(broker.id) == leader);
     match broker {
         Some(broker) => (ErrorCode::NONE, Some(broker)),
         None => (ErrorCode::COORDINATOR_NOT_AVAILABLE, None),

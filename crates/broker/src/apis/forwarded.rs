@@ -5,14 +5,19 @@ use crate::context::RequestContext;
 use crate::controller_service::{ControllerRequest, Origin};
 use crate::node::Node;
 use protocol::messages::{
-    CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
-    DeleteTopicsResponse, DescribeQuorumRequest, DescribeQuorumResponse, UpdateFeaturesRequest, UpdateFeaturesResponse,
+    CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
+    DeleteTopicsRequest, DeleteTopicsResponse, DescribeQuorumRequest, DescribeQuorumResponse,
+    UpdateFeaturesRequest, UpdateFeaturesResponse,
 };
 use raft::RaftRequest;
 
 macro_rules! forwarded {
     ($name:ident, $variant:ident, $request:ty, $response:ty) => {
-        pub(crate) fn $name(node: &Node, context: &mut RequestContext<'_>, request: $request) -> Answer<$response> {
+        pub(crate) fn $name(
+            node: &Node,
+            context: &mut RequestContext<'_>,
+            request: $request,
+        ) -> Answer<$response> {
             node.submit(ControllerRequest::$variant(request), Origin::Client(context.reply_to));
             Answer::Later
         }
@@ -24,7 +29,11 @@ forwarded!(delete_topics, DeleteTopics, DeleteTopicsRequest, DeleteTopicsRespons
 forwarded!(create_partitions, CreatePartitions, CreatePartitionsRequest, CreatePartitionsResponse);
 forwarded!(update_features, UpdateFeatures, UpdateFeaturesRequest, UpdateFeaturesResponse);
 
-pub(crate) fn describe_quorum(node: &Node, context: &mut RequestContext<'_>, request: DescribeQuorumRequest) -> Answer<DescribeQuorumResponse> {
+pub(crate) fn describe_quorum(
+    node: &Node,
+    context: &mut RequestContext<'_>,
+    request: DescribeQuorumRequest,
+) -> Answer<DescribeQuorumResponse> {
     let listener = context.session.listener.clone();
     node.submit_raft(RaftRequest::DescribeQuorum(request), context.reply_to, &listener);
     Answer::Later

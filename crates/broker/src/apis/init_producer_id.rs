@@ -7,9 +7,15 @@ use crate::node::Node;
 use crate::producer_ids::NextId;
 use crate::reply::ReplyTo;
 use protocol::ErrorCode;
-use protocol::messages::{AllocateProducerIdsRequest, AllocateProducerIdsResponse, InitProducerIdRequest, InitProducerIdResponse};
+use protocol::messages::{
+    AllocateProducerIdsRequest, AllocateProducerIdsResponse, InitProducerIdRequest, InitProducerIdResponse,
+};
 
-pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: InitProducerIdRequest) -> Answer<InitProducerIdResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    context: &mut RequestContext<'_>,
+    request: InitProducerIdRequest,
+) -> Answer<InitProducerIdResponse> {
     if let Some(id) = request.transactional_id {
         let error = if id.is_empty() { ErrorCode::INVALID_REQUEST } else { ErrorCode::UNSUPPORTED_VERSION };
         return Answer::Now(failed(error));
@@ -23,7 +29,8 @@ pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: Ini
         (next, ids.must_ask())
     };
     if must_ask {
-        let request = AllocateProducerIdsRequest { broker_id: node.node_id(), broker_epoch: node.broker_epoch() };
+        let request =
+            AllocateProducerIdsRequest { broker_id: node.node_id(), broker_epoch: node.broker_epoch() };
         node.submit(ControllerRequest::AllocateProducerIds(request), Origin::ProducerIds);
     }
     match next {
@@ -37,13 +44,21 @@ fn granted(producer_id: i64) -> InitProducerIdResponse {
 }
 
 fn failed(error: ErrorCode) -> InitProducerIdResponse {
-    InitProducerIdResponse { error_code: error.code(), producer_id: -1, producer_epoch: -1, ..InitProducerIdResponse::default() }
+    InitProducerIdResponse {
+        error_code: error.code(),
+        producer_id: -1,
+        producer_epoch: -1,
+        ..InitProducerIdResponse::default()
+    }
 }
 
 /// The controller's answer to our request for a block.
 pub(crate) fn handle_block(node: &Node, response: &AllocateProducerIdsResponse) {
     if response.error_code == ErrorCode::NONE.code() {
-        let served = node.producer_ids.lock().handle_block(response.producer_id_start, i64::from(response.producer_id_len));
+        let served = node
+            .producer_ids
+            .lock()
+            .handle_block(response.producer_id_start, i64::from(response.producer_id_len));
         for (to, id) in served {
             node.reply(to, &granted(id));
         }

@@ -3,10 +3,10 @@
 use super::Answer;
 use crate::context::RequestContext;
 use crate::node::Node;
+use protocol::ErrorCode;
 use protocol::messages::list_offsets_request::ListOffsetsPartition;
 use protocol::messages::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
-use protocol::ErrorCode;
 use std::collections::HashSet;
 
 /// The end of the log: last stable offset or high watermark, by isolation level.
@@ -22,10 +22,17 @@ pub(crate) const LATEST_TIERED_TIMESTAMP: i64 = -5;
 /// The first offset that is not tiered yet (KIP-1023), from version 11 on.
 pub(crate) const EARLIEST_PENDING_UPLOAD_TIMESTAMP: i64 = -6;
 
+/// Answers name the leader epoch of the offset from this version on.
+const FIRST_LEADER_EPOCH_VERSION: i16 = 4;
+
 /// "Debugging" replica id: answers without being the leader.
 const DEBUGGING_REPLICA_ID: i32 = -2;
 
-pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: ListOffsetsRequest) -> Answer<ListOffsetsResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    context: &mut RequestContext<'_>,
+    request: ListOffsetsRequest,
+) -> Answer<ListOffsetsResponse> {
     let version = context.version();
     let mut seen = HashSet::new();
     let mut duplicates = HashSet::new();
@@ -84,7 +91,12 @@ impl Asker {
     }
 }
 
-fn look_up(node: &Node, topic: &str, asked: &ListOffsetsPartition, asker: &Asker) -> ListOffsetsPartitionResponse {
+fn look_up(
+    node: &Node,
+    topic: &str,
+    asked: &ListOffsetsPartition,
+    asker: &Asker,
+) -> ListOffsetsPartitionResponse {
     if !asker.knows(asked.timestamp) {
         return failed(asked, ErrorCode::UNSUPPORTED_VERSION);
     }
@@ -98,7 +110,7 @@ fn look_up(node: &Node, topic: &str, asked: &ListOffsetsPartition, asker: &Asker
             partition_index: asked.partition_index,
             timestamp: found.timestamp,
             offset: found.offset,
-            leader_epoch: found.leader_epoch,
+            leader_epoch: if asker.version >= FIRST_LEADER_EPOCH_VERSION { found.leader_epoch } else { -1 },
             ..ListOffsetsPartitionResponse::default()
         },
         Ok(None) => failed(asked, ErrorCode::NONE),

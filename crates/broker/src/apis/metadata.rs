@@ -3,33 +3,58 @@
 use super::Answer;
 use crate::context::RequestContext;
 use crate::metadata_view::{
-    ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, OPERATIONS_NOT_ASKED, ViewOptions, brokers, is_internal_topic, missing_topic_error,
-    partition_view, partitions_in_order,
+    ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, OPERATIONS_NOT_ASKED, ViewOptions, brokers,
+    is_internal_topic, missing_topic_error, partition_view, partitions_in_order,
 };
 use crate::node::Node;
-use metadata::{MetadataImage, TopicImage};
-use protocol::messages::metadata_response::{MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic};
+use metadata::MetadataImage;
+use metadata::image::TopicImage;
+use protocol::messages::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
 use protocol::messages::{MetadataRequest, MetadataResponse};
 use protocol::{ErrorCode, Uuid};
 
 /// Topics may be asked for by id from this version on.
 const FIRST_TOPIC_ID_VERSION: i16 = 12;
 
-pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: MetadataRequest) -> Answer<MetadataResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    context: &mut RequestContext<'_>,
+    request: MetadataRequest,
+) -> Answer<MetadataResponse> {
     let version = context.version();
     let image = node.image();
-    let view = View { image: &image, listener: &context.session.listener, version, with_operations: request.include_topic_authorized_operations };
+    let view = View {
+        image: &image,
+        listener: &context.session.listener,
+        version,
+        with_operations: request.include_topic_authorized_operations,
+    };
     let topics = match request.topics {
         None => view.all_topics(),
         Some(topics) if version == 0 && topics.is_empty() => view.all_topics(),
         Some(topics) => {
-            let refused = topics
-                .iter()
-                .any(|topic| version < FIRST_TOPIC_ID_VERSION && (topic.name.is_none() || topic.topic_id != Uuid::ZERO));
+            let refused = topics.iter().any(|topic| {
+                version < FIRST_TOPIC_ID_VERSION && (topic.name.is_none() || topic.topic_id != Uuid::ZERO)
+            });
             if refused {
-                topics.into_iter().map(|topic| error_topic(ErrorCode::INVALID_REQUEST, topic.name.or_else(|| Some(String::new())), topic.topic_id)).collect()
+                topics
+                    .into_iter()
+                    .map(|topic| {
+                        error_topic(
+                            ErrorCode::INVALID_REQUEST,
+                            topic.name.or_else(|| Some(String::new())),
+                            topic.topic_id,
+                        )
+                    })
+                    .collect()
             } else if topics.iter().any(|topic| topic.topic_id != Uuid::ZERO) {
-                topics.into_iter().filter(|topic| topic.topic_id != Uuid::ZERO).map(|topic| view.by_id(topic.topic_id)).collect()
+                topics
+                    .into_iter()
+                    .filter(|topic| topic.topic_id != Uuid::ZERO)
+                    .map(|topic| view.by_id(topic.topic_id))
+                    .collect()
             } else {
                 let names: Vec<String> = topics.into_iter().filter_map(|topic| topic.name).collect();
                 view.by_names(node, context, names, request.allow_auto_topic_creation)
@@ -37,16 +62,26 @@ pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: Met
         }
     };
     let nodes = brokers(&image, &context.session.listener, false);
-    let asked_cluster_operations = request.include_cluster_authorized_operations && (8..=10).contains(&version);
+    let asked_cluster_operations =
+        request.include_cluster_authorized_operations && (8..=10).contains(&version);
     Answer::Now(MetadataResponse {
         controller_id: node.any_alive_broker(&image),
         brokers: nodes
             .into_iter()
-            .map(|broker| MetadataResponseBroker { node_id: broker.id, host: broker.host, port: broker.port, rack: broker.rack })
+            .map(|broker| MetadataResponseBroker {
+                node_id: broker.id,
+                host: broker.host,
+                port: broker.port,
+                rack: broker.rack,
+            })
             .collect(),
         cluster_id: Some(node.cluster_id().to_owned()),
         topics,
-        cluster_authorized_operations: if asked_cluster_operations { ALL_CLUSTER_OPERATIONS } else { OPERATIONS_NOT_ASKED },
+        cluster_authorized_operations: if asked_cluster_operations {
+            ALL_CLUSTER_OPERATIONS
+        } else {
+            OPERATIONS_NOT_ASKED
+        },
         ..MetadataResponse::default()
     })
 }
@@ -70,24 +105,42 @@ impl View<'_> {
         }
     }
 
-    fn by_names(&self, node: &Node, context: &RequestContext<'_>, names: Vec<String>, allow_creation: bool) -> Vec<MetadataResponseTopic> {
+    fn by_names(
+        &self,
+        node: &Node,
+        context: &RequestContext<'_>,
+        names: Vec<String>,
+        allow_creation: bool,
+    ) -> Vec<MetadataResponseTopic> {
         let (known, missing): (Vec<String>, Vec<String>) =
             names.into_iter().partition(|name| self.image.topics.topic_by_name(name).is_some());
-        let mut topics: Vec<MetadataResponseTopic> =
-            known.iter().filter_map(|name| self.image.topics.topic_by_name(name)).map(|topic| self.topic(topic)).collect();
+        let mut topics: Vec<MetadataResponseTopic> = known
+            .iter()
+            .filter_map(|name| self.image.topics.topic_by_name(name))
+            .map(|topic| self.topic(topic))
+            .collect();
         for name in missing {
             let error = missing_topic_error(&name);
-            if error == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION && allow_creation && node.settings().auto_create_topics {
+            if error == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+                && allow_creation
+                && node.settings().auto_create_topics_enable
+            {
                 node.auto_create_topic(context.now, &name);
             }
             let internal = is_internal_topic(&name);
-            topics.push(MetadataResponseTopic { is_internal: internal, ..error_topic(error, Some(name), Uuid::ZERO) });
+            topics.push(MetadataResponseTopic {
+                is_internal: internal,
+                ..error_topic(error, Some(name), Uuid::ZERO)
+            });
         }
         topics
     }
 
     fn topic(&self, topic: &TopicImage) -> MetadataResponseTopic {
-        let options = ViewOptions { error_unavailable_replicas: self.version == 0, error_missing_listener: self.version >= 6 };
+        let options = ViewOptions {
+            error_unavailable_replicas: self.version == 0,
+            error_missing_listener: self.version >= 6,
+        };
         let partitions = partitions_in_order(topic)
             .into_iter()
             .map(|(index, partition)| {
@@ -109,7 +162,11 @@ impl View<'_> {
             topic_id: topic.id,
             is_internal: is_internal_topic(&topic.name),
             partitions,
-            topic_authorized_operations: if self.with_operations { ALL_TOPIC_OPERATIONS } else { OPERATIONS_NOT_ASKED },
+            topic_authorized_operations: if self.with_operations {
+                ALL_TOPIC_OPERATIONS
+            } else {
+                OPERATIONS_NOT_ASKED
+            },
         }
     }
 }

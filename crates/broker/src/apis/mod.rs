@@ -148,7 +148,11 @@ fn run<R: Request>(
     };
     match encoded {
         Ok(reply) => Outcome::Reply(reply),
-        Err(error) => Outcome::Close(format!("the answer to {} v{} cannot be encoded: {error}", reply_to.api_key.name(), reply_to.api_version)),
+        Err(error) => Outcome::Close(format!(
+            "the answer to {} v{} cannot be encoded: {error}",
+            reply_to.api_key.name(),
+            reply_to.api_version
+        )),
     }
 }
 
@@ -168,13 +172,21 @@ pub(crate) fn handle_frame(node: &Node, session: &mut Session, token: RequestTok
         Ok(header) => header,
         Err(error) => return Outcome::Close(format!("Error parsing request header: {error}")),
     };
-    let reply_to =
-        ReplyTo { token, api_key: header.api_key, api_version: header.api_version, correlation_id: header.correlation_id };
+    let reply_to = ReplyTo {
+        token,
+        api_key: header.api_key,
+        api_version: header.api_version,
+        correlation_id: header.correlation_id,
+    };
     if !is_served(session.role, header.api_key, header.api_version) {
         if header.api_key == ApiKey::ApiVersions {
-            return api_versions::unsupported_version(node, session, reply_to);
+            return api_versions::unsupported_version(session, reply_to);
         }
-        return garbled(&reply_to, session, "this API or version is not served; the client may be older than Apache Kafka 2.1 (KIP-896)");
+        return garbled(
+            &reply_to,
+            session,
+            "this API or version is not served; the client may be older than Apache Kafka 2.1 (KIP-896)",
+        );
     }
     let client_id = header.client_id.unwrap_or_default();
     let mut context = RequestContext { session, now: node.now(), reply_to, client_id: &client_id };

@@ -19,16 +19,21 @@ pub(crate) fn handle(
                 .partitions
                 .iter()
                 .map(|asked| {
-                    let found = node
-                        .find_partition(&topic.topic, asked.partition)
-                        .and_then(|partition| partition.last_offset_for_epoch(asked.current_leader_epoch, asked.leader_epoch));
+                    let found = node.find_partition(&topic.topic, asked.partition).and_then(|partition| {
+                        partition.last_offset_for_epoch(asked.current_leader_epoch, asked.leader_epoch)
+                    });
                     match found {
-                        Ok((leader_epoch, end_offset)) => {
-                            EpochEndOffset { partition: asked.partition, leader_epoch, end_offset, ..EpochEndOffset::default() }
-                        }
-                        Err(error) => {
-                            EpochEndOffset { partition: asked.partition, error_code: error.code(), ..EpochEndOffset::default() }
-                        }
+                        Ok((leader_epoch, end_offset)) => EpochEndOffset {
+                            partition: asked.partition,
+                            leader_epoch,
+                            end_offset,
+                            ..EpochEndOffset::default()
+                        },
+                        Err(error) => EpochEndOffset {
+                            partition: asked.partition,
+                            error_code: error.code(),
+                            ..EpochEndOffset::default()
+                        },
                     }
                 })
                 .collect();

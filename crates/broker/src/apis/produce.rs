@@ -5,7 +5,9 @@ use crate::context::RequestContext;
 use crate::node::Node;
 use crate::partition::{AppendFailure, Partition};
 use protocol::messages::produce_request::PartitionProduceData;
-use protocol::messages::produce_response::{BatchIndexAndErrorMessage, LeaderIdAndEpoch, PartitionProduceResponse, TopicProduceResponse};
+use protocol::messages::produce_response::{
+    BatchIndexAndErrorMessage, LeaderIdAndEpoch, PartitionProduceResponse, TopicProduceResponse,
+};
 use protocol::messages::{ProduceRequest, ProduceResponse};
 use protocol::{ErrorCode, Records, Uuid};
 use std::sync::Arc;
@@ -21,7 +23,11 @@ const FIRST_TOPIC_ID_VERSION: i16 = 13;
 /// "No offset" and "no time" in answers.
 const NONE: i64 = -1;
 
-pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: ProduceRequest) -> Answer<ProduceResponse> {
+pub(crate) fn handle(
+    node: &Node,
+    context: &mut RequestContext<'_>,
+    request: ProduceRequest,
+) -> Answer<ProduceResponse> {
     let by_id = context.version() >= FIRST_TOPIC_ID_VERSION;
     let mut failed = false;
     let mut touched = Vec::new();
@@ -31,7 +37,14 @@ pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: Pro
         let mut partition_responses = Vec::with_capacity(topic.partition_data.len());
         for data in topic.partition_data {
             let index = data.index;
-            let mut response = match append(node, context, request.acks, request.transactional_id.is_some(), (id, by_id), data) {
+            let mut response = match append(
+                node,
+                context,
+                request.acks,
+                request.transactional_id.is_some(),
+                (id, by_id),
+                data,
+            ) {
                 Ok((response, partition)) => {
                     touched.push(partition);
                     response
@@ -44,7 +57,11 @@ pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: Pro
             response.index = index;
             partition_responses.push(response);
         }
-        responses.push(TopicProduceResponse { name: topic.name, topic_id: topic.topic_id, partition_responses });
+        responses.push(TopicProduceResponse {
+            name: topic.name,
+            topic_id: topic.topic_id,
+            partition_responses,
+        });
     }
     // Only now, with every append done and no lock held, are the readers served that waited for it.
     for partition in &touched {
@@ -55,7 +72,9 @@ pub(crate) fn handle(node: &Node, context: &mut RequestContext<'_>, request: Pro
     }
     if failed {
         // Without an answer this is the only way to tell the producer that it has to refresh its metadata.
-        return Answer::Close("a produce request with acks=0 failed; closing so that the producer notices".into());
+        return Answer::Close(
+            "a produce request with acks=0 failed; closing so that the producer notices".into(),
+        );
     }
     Answer::Never
 }
@@ -77,11 +96,16 @@ fn append(
     }
     let partition = match node.partition(topic_id, data.index) {
         Some(partition) => partition,
-        None if by_id && !node.has_topic_id(topic_id) => return Err(refuse(ErrorCode::UNKNOWN_TOPIC_ID, None)),
+        None if by_id && !node.has_topic_id(topic_id) => {
+            return Err(refuse(ErrorCode::UNKNOWN_TOPIC_ID, None));
+        }
         None => return Err(refuse(node.why_no_partition(topic_id, data.index), None)),
     };
     if partition.is_internal() && context.client_id != ADMIN_CLIENT_ID {
-        return Err(refuse(ErrorCode::INVALID_TOPIC_EXCEPTION, Some(format!("Cannot append to internal topic {}", partition.topic()))));
+        return Err(refuse(
+            ErrorCode::INVALID_TOPIC_EXCEPTION,
+            Some(format!("Cannot append to internal topic {}", partition.topic())),
+        ));
     }
     let Some(Records::Bytes(records)) = data.records else {
         return Err(refuse(ErrorCode::INVALID_RECORD, Some("Produce requests must have records".into())));
@@ -91,7 +115,7 @@ fn append(
         Ok(info) => Ok((
             PartitionProduceResponse {
                 base_offset: info.first_offset,
-                log_append_time_ms: info.log_append_time_ms,
+                log_append_time_ms: info.log_append_time,
                 log_start_offset: info.log_start_offset,
                 ..PartitionProduceResponse::default()
             },
@@ -109,7 +133,7 @@ fn check_batches(version: i16, transactional: bool, records: &[u8]) -> Result<()
         Err(_) => return Err(refuse(ErrorCode::CORRUPT_MESSAGE, None)),
     };
     let header = first.header();
-    if header.magic != record::MAGIC_V2 || header.size_in_bytes() != records.len() {
+    if header.magic != record::MAGIC_VALUE_V2 || header.size_in_bytes() != records.len() {
         return Err(refuse(ErrorCode::INVALID_RECORD, None));
     }
     if version < FIRST_ZSTD_VERSION && header.compression_type() == Some(record::CompressionType::Zstd) {
@@ -117,7 +141,10 @@ fn check_batches(version: i16, transactional: bool, records: &[u8]) -> Result<()
     }
     if transactional || header.is_transactional() {
         // Nobody holds a transaction here: InitProducerId with a transactional id is not served.
-        return Err(refuse(ErrorCode::INVALID_TXN_STATE, Some("transactions are not served by this broker".into())));
+        return Err(refuse(
+            ErrorCode::INVALID_TXN_STATE,
+            Some("transactions are not served by this broker".into()),
+        ));
     }
     Ok(())
 }
@@ -138,7 +165,10 @@ fn failed_append(version: i16, partition: &Partition, failure: AppendFailure) ->
     response.record_errors = failure
         .record_errors
         .into_iter()
-        .map(|(batch_index, message)| BatchIndexAndErrorMessage { batch_index, batch_index_error_message: message })
+        .map(|(batch_index, message)| BatchIndexAndErrorMessage {
+            batch_index,
+            batch_index_error_message: message,
+        })
         .collect();
     if version >= FIRST_LEADER_HINT_VERSION && failure.error == ErrorCode::NOT_LEADER_OR_FOLLOWER {
         let (leader_id, leader_epoch) = partition.leader();

@@ -6,6 +6,13 @@ use crate::node::Node;
 use protocol::ErrorCode;
 use protocol::messages::{SaslHandshakeRequest, SaslHandshakeResponse};
 
-pub(crate) fn handle(_: &Node, _: &mut RequestContext<'_>, _: SaslHandshakeRequest) -> Answer<SaslHandshakeResponse> {
-    Answer::Now(SaslHandshakeResponse { error_code: ErrorCode::ILLEGAL_SASL_STATE.code(), mechanisms: Vec::new() })
+pub(crate) fn handle(
+    _: &Node,
+    _: &mut RequestContext<'_>,
+    _: SaslHandshakeRequest,
+) -> Answer<SaslHandshakeResponse> {
+    Answer::Now(SaslHandshakeResponse {
+        error_code: ErrorCode::ILLEGAL_SASL_STATE.code(),
+        mechanisms: Vec::new(),
+    })
 }

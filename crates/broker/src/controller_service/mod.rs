@@ -62,7 +62,11 @@ pub(crate) struct ControllerService {
 }
 
 impl ControllerService {
-    pub(crate) fn new(controller: QuorumController, driver: MetadataLogDriver, context: Arc<LogContext>) -> Self {
+    pub(crate) fn new(
+        controller: QuorumController,
+        driver: MetadataLogDriver,
+        context: Arc<LogContext>,
+    ) -> Self {
         Self {
             queue: Mutex::default(),
             inner: Mutex::new(Some(Inner {
@@ -142,8 +146,16 @@ impl Node {
                     let request_id = inner.next_raft_request;
                     inner.next_raft_request += 1;
                     inner.raft_requests.insert(request_id, to);
-                    let inbound = InboundRequest { request_id, api_version: to.api_version, listener_name: listener, request };
-                    inner.driver.handle_request(&self.controller.context, self.now(), inbound).map_err(|error| error.to_string())?;
+                    let inbound = InboundRequest {
+                        request_id,
+                        api_version: to.api_version,
+                        listener_name: listener,
+                        request,
+                    };
+                    inner
+                        .driver
+                        .handle_request(&self.controller.context, self.now(), inbound)
+                        .map_err(|error| error.to_string())?;
                 }
             }
         }
@@ -165,14 +177,22 @@ impl Node {
         Ok(progress)
     }
 
-    fn decide(&self, inner: &mut Inner, request: ControllerRequest, origin: Origin, version: i16) -> Result<(), String> {
+    fn decide(
+        &self,
+        inner: &mut Inner,
+        request: ControllerRequest,
+        origin: Origin,
+        version: i16,
+    ) -> Result<(), String> {
         let now = self.now();
         let context = RequestContext::allow_all(version, self.random_seed());
         let result = requests::decide(&mut inner.controller, now, &context, &request);
         append(inner, now, &result)?;
         let completion = inner.controller.complete(now, result);
         match completion.wait_for {
-            Some(wait_for) => inner.parked.push_back(Parked { wait_for, request, origin, response: completion.response }),
+            Some(wait_for) => {
+                inner.parked.push_back(Parked { wait_for, request, origin, response: completion.response })
+            }
             None => requests::finish(self, origin, completion.response),
         }
         Ok(())
@@ -203,7 +223,8 @@ impl Node {
             records.extend(decode(batch)?);
         }
         if snapshot.is_bootstrap() {
-            let bootstrap = BootstrapMetadata::from_records(records, "the bootstrap snapshot").map_err(|error| error.to_string())?;
+            let bootstrap = BootstrapMetadata::from_records(records, "the bootstrap snapshot")
+                .map_err(|error| error.to_string())?;
             inner.controller.set_bootstrap(bootstrap);
             return Ok(());
         }
@@ -222,7 +243,10 @@ impl Node {
     fn handle_commit(&self, inner: &mut Inner, batch: &CommittedBatch) -> Result<(), String> {
         let records = decode(&batch.records)?;
         inner.controller.handle_commit(batch.base_offset, batch.epoch, &records).map_err(fault)?;
-        let updates = inner.loader.load_batch(batch.base_offset, batch.epoch, batch.append_timestamp, &records).map_err(fault)?;
+        let updates = inner
+            .loader
+            .load_batch(batch.base_offset, batch.epoch, batch.append_timestamp, &records)
+            .map_err(fault)?;
         updates.iter().try_for_each(|update| self.publish_when_caught_up(inner, update))
     }
 
@@ -298,9 +322,13 @@ impl Node {
         let provenance = image.provenance;
         let id = OffsetAndEpoch::new(provenance.last_contained_offset + 1, provenance.last_contained_epoch);
         let Some(options) = image.write_options() else { return Ok(()) };
-        let records = image.write_encoded(options).map_err(|loss| format!("The snapshot would lose {}", loss.what))?;
+        let records =
+            image.write_encoded(options).map_err(|loss| format!("The snapshot would lose {}", loss.what))?;
         tracing::info!(target: "org.apache.kafka.image.publisher.SnapshotGenerator", "[SnapshotGenerator id={}] Creating new KRaft snapshot file {id} because {why}.", self.node_id());
-        inner.driver.create_snapshot(now, id, provenance.last_contained_log_time_ms, [records]).map_err(|error| error.to_string())?;
+        inner
+            .driver
+            .create_snapshot(now, id, provenance.last_contained_log_time_ms, [records])
+            .map_err(|error| error.to_string())?;
         Ok(())
     }
 
@@ -328,13 +356,25 @@ fn fault(error: metadata::ReplayError) -> String {
 /// Appends a decision's batches and replays them.
 fn append<T>(inner: &mut Inner, now: Time, result: &ControllerResult<T>) -> Result<(), String> {
     for batch in result.batches() {
-        let Some(epoch) = inner.controller.claim_epoch() else { return Err("records were decided by an inactive controller".into()) };
+        let Some(epoch) = inner.controller.claim_epoch() else {
+            return Err("records were decided by an inactive controller".into());
+        };
         let Some(base_offset) = inner.driver.node().next_append_offset() else {
             return Err("the metadata log takes no records from this controller".into());
         };
-        let encoded = batch.iter().map(VersionedRecord::encode).collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
-        inner.driver.propose(now, epoch, encoded).map_err(|error| format!("the metadata log refused records: {error:?}"))?;
-        inner.controller.replay_appended(base_offset, batch).map_err(|error| format!("a decision cannot be replayed: {error}"))?;
+        let encoded = batch
+            .iter()
+            .map(VersionedRecord::encode)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| error.to_string())?;
+        inner
+            .driver
+            .propose(now, epoch, encoded)
+            .map_err(|error| format!("the metadata log refused records: {error:?}"))?;
+        inner
+            .controller
+            .replay_appended(base_offset, batch)
+            .map_err(|error| format!("a decision cannot be replayed: {error}"))?;
     }
     Ok(())
 }

@@ -26,20 +26,26 @@ impl Node {
             let partition = log.topic_partition();
             let Some(topic) = image.topics.topic_by_name(&partition.topic) else { return false };
             let same_topic = log.topic_id().is_none_or(|id| id == topic.id);
-            let assigned = topic.partitions.get(&partition.partition).is_some_and(|p| p.replicas.contains(&self.node_id()));
+            let assigned = topic
+                .partitions
+                .get(&partition.partition)
+                .is_some_and(|p| p.replicas.contains(&self.node_id()));
             same_topic && assigned
         };
         let config_of = |topic: &str| match self.topic_config(image, topic) {
             Ok(config) => Arc::new(log_config(&config)),
             Err(_) => self.logs.default_config(),
         };
-        let summary = self.logs.load(self.now(), &config_of, &|log| !hosted(log)).map_err(|error| error.to_string())?;
+        let summary =
+            self.logs.load(self.now(), &config_of, &|log| !hosted(log)).map_err(|error| error.to_string())?;
         if summary.logs > 0 {
             tracing::info!(target: "kafka.log.LogManager", "Loaded {} logs; {} directories were not shut down cleanly; {} strays", summary.logs, summary.unclean_dirs.len(), summary.strays.len());
         }
         let mut changes = LocalReplicaChanges::default();
         for topic in image.topics.iter() {
-            for (index, registration) in topic.partitions.iter().filter(|(_, p)| p.replicas.contains(&self.node_id())) {
+            for (index, registration) in
+                topic.partitions.iter().filter(|(_, p)| p.replicas.contains(&self.node_id()))
+            {
                 let name = TopicPartition { topic: topic.name.clone(), partition: *index };
                 let info = PartitionInfo { topic_id: topic.id, partition: registration.clone() };
                 if registration.leader == self.node_id() {
@@ -57,7 +63,11 @@ impl Node {
 
     /// Brings this broker to the update's state, then shows the image to clients.
     pub(super) fn publish(&self, update: &MetadataUpdate) -> Result<(), String> {
-        let brokers_changed = update.delta.configs.as_ref().is_some_and(|set| set.iter().any(|resource| resource.resource_type == BROKER));
+        let brokers_changed = update
+            .delta
+            .configs
+            .as_ref()
+            .is_some_and(|set| set.iter().any(|resource| resource.resource_type == BROKER));
         if brokers_changed {
             self.publish_broker_configs(&update.image);
         }
@@ -112,7 +122,12 @@ impl Node {
         }
     }
 
-    fn start_partition(&self, image: &MetadataImage, name: &TopicPartition, info: &PartitionInfo) -> Result<(), String> {
+    fn start_partition(
+        &self,
+        image: &MetadataImage,
+        name: &TopicPartition,
+        info: &PartitionInfo,
+    ) -> Result<(), String> {
         let topic_config = self.topic_config(image, &name.topic)?;
         let key = (info.topic_id, name.partition);
         let existing = self.partitions.read().get(&key).cloned();
@@ -126,12 +141,9 @@ impl Node {
             is_new: info.partition.leader_epoch == 0,
             directory_id: info.partition.directory(self.node_id()),
         };
-        let log = self
-            .logs
-            .get_or_create_log(name, params, self.now())
-            .map_err(|error| error.to_string())?;
+        let log = self.logs.get_or_create_log(name, params, self.now()).map_err(|error| error.to_string())?;
         let partition =
-            Partition::new(self.node_id(), log, info.topic_id, info.partition.clone(), topic_config.min_insync_replicas);
+            Partition::new(self.node_id(), log, info.partition.clone(), topic_config.min_insync_replicas);
         self.partitions.write().insert(key, Arc::new(partition));
         Ok(())
     }
@@ -143,7 +155,8 @@ impl Node {
 
     /// Takes over dynamic broker configs.
     fn publish_broker_configs(&self, image: &MetadataImage) {
-        let layer = |resource: ConfigResource| -> BTreeMap<String, String> { image.configs.config_map(&resource) };
+        let layer =
+            |resource: ConfigResource| -> BTreeMap<String, String> { image.configs.config_map(&resource) };
         let cluster = layer(ConfigResource::cluster_default());
         let own = layer(ConfigResource::broker(self.node_id()));
         let (configs, notices) = self.broker_configs().with_layers(&cluster, &own);
@@ -159,7 +172,9 @@ impl Node {
     fn publish_topic_configs(&self, update: &MetadataUpdate, all: bool) {
         let image = &update.image;
         let touched: BTreeSet<Arc<str>> = match &update.delta.configs {
-            Some(changed) => changed.iter().filter(|r| r.resource_type == TOPIC).map(|r| r.name.clone()).collect(),
+            Some(changed) => {
+                changed.iter().filter(|r| r.resource_type == TOPIC).map(|r| r.name.clone()).collect()
+            }
             None => BTreeSet::new(),
         };
         if touched.is_empty() && !all {
@@ -168,7 +183,9 @@ impl Node {
         let partitions: Vec<Arc<Partition>> = self.partitions.read().values().cloned().collect();
         let mut known: BTreeMap<String, Result<LogConfig, String>> = BTreeMap::new();
         for partition in partitions.iter().filter(|partition| all || touched.contains(partition.topic())) {
-            let config = known.entry(partition.topic().to_owned()).or_insert_with(|| self.topic_config(image, partition.topic()));
+            let config = known
+                .entry(partition.topic().to_owned())
+                .or_insert_with(|| self.topic_config(image, partition.topic()));
             match config {
                 Ok(config) => {
                     partition.log.update_config(Arc::new(log_config(config)));

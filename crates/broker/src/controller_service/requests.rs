@@ -5,11 +5,12 @@ use crate::node::Node;
 use crate::reply::ReplyTo;
 use controller::{ControllerResult, QuorumController, RequestContext};
 use protocol::messages::{
-    AllocateProducerIdsRequest, AllocateProducerIdsResponse, AlterConfigsRequest, AlterConfigsResponse, BrokerHeartbeatRequest,
-    BrokerHeartbeatResponse, BrokerRegistrationRequest, BrokerRegistrationResponse, ControllerRegistrationRequest,
-    ControllerRegistrationResponse, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
-    DeleteTopicsRequest, DeleteTopicsResponse, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
+    AllocateProducerIdsRequest, AllocateProducerIdsResponse, AlterConfigsRequest, AlterConfigsResponse,
+    BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationRequest, BrokerRegistrationResponse,
+    ControllerRegistrationRequest, ControllerRegistrationResponse, CreatePartitionsRequest,
+    CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
+    DeleteTopicsResponse, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
+    UpdateFeaturesRequest, UpdateFeaturesResponse,
 };
 use record::Time;
 
@@ -96,12 +97,18 @@ pub(super) fn finish(node: &Node, origin: Origin, response: ControllerResponse) 
         (Origin::AlterConfigs(to, plan), ControllerResponse::AlterConfigs(response)) => {
             node.reply(to, &plan.legacy_answer(response));
         }
-        (Origin::AutoCreate(name), ControllerResponse::CreateTopics(response)) => node.handle_auto_created(&name, &response),
+        (Origin::AutoCreate(name), ControllerResponse::CreateTopics(response)) => {
+            node.handle_auto_created(&name, &response)
+        }
         (Origin::ProducerIds, ControllerResponse::AllocateProducerIds(response)) => {
             crate::apis::init_producer_id::handle_block(node, &response);
         }
-        (Origin::Lifecycle, ControllerResponse::BrokerRegistration(response)) => node.handle_registered(&response),
-        (Origin::Lifecycle, ControllerResponse::BrokerHeartbeat(response)) => node.handle_heartbeat_answered(&response),
+        (Origin::Lifecycle, ControllerResponse::BrokerRegistration(response)) => {
+            node.handle_registered(&response)
+        }
+        (Origin::Lifecycle, ControllerResponse::BrokerHeartbeat(response)) => {
+            node.handle_heartbeat_answered(&response)
+        }
         (Origin::ControllerRegistration, ControllerResponse::ControllerRegistration(_)) => {}
         (origin, response) => {
             tracing::error!(target: "kafka.server.ControllerApis", "[ControllerApis nodeId={}] the answer {response:?} does not fit {origin:?}", node.node_id());
