@@ -288,8 +288,9 @@ fn check(log: &UnifiedLog, model: &mut Model, context: &str) {
 }
 
 fn check_producers(log: &UnifiedLog, model: &Model, start: i64, context: &str) {
-    let unstable = model.open_txns.values().filter(|first| **first >= start).min().copied();
-    if model.open_txns.values().all(|first| *first >= start) {
+    let floor = start.max(model.producer_floor);
+    if model.open_txns.values().all(|first| *first >= floor) {
+        let unstable = model.open_txns.values().min().copied();
         log.update_high_watermark(log.log_end_offset());
         assert_eq!(
             log.last_stable_offset(),
@@ -297,7 +298,6 @@ fn check_producers(log: &UnifiedLog, model: &Model, start: i64, context: &str) {
             "{context}: last stable offset"
         );
     }
-    let floor = start.max(model.producer_floor);
     let mut last: BTreeMap<i64, i32> = BTreeMap::new();
     for written in model.batches.iter().filter(|written| written.base_offset >= floor) {
         let batch = Batches::new(&written.bytes).next().unwrap().unwrap();
@@ -314,7 +314,7 @@ fn check_producers(log: &UnifiedLog, model: &Model, start: i64, context: &str) {
             assert_eq!(producer.last_sequence, sequence, "{context}: producer {id}");
         }
     }
-    check_aborted(log, model, start, context);
+    check_aborted(log, model, floor, context);
 }
 
 /// The transaction indexes list exactly the aborted transactions of the log.

@@ -342,9 +342,10 @@ impl Loader<'_> {
             let next_base = self.segments.get(index).map(|next| next.base_offset());
             // Compaction leaves gaps. Elsewhere, behind the recovery point, a gap is what was lost of a segment whose
             // successor had begun; and an overlap is no log at all.
-            let allows_gap = self.params.config.compact || next_offset < recovery_point;
-            let follows =
-                next_base.is_none_or(|next| next == next_offset || allows_gap && next > next_offset);
+            let follows = next_base.is_none_or(|next| {
+                let allows_gap = self.params.config.compact || next <= recovery_point;
+                next == next_offset || allows_gap && next > next_offset
+            });
             if cut > 0 || !follows {
                 tracing::warn!(
                     "Corruption found in segment {} of {}, truncating to offset {next_offset}",

@@ -65,6 +65,21 @@ impl World {
         UnifiedLog::open(&self.context, &self.log_dir, path, partition(), params, self.now())
     }
 
+    /// Another, new log beside the first.
+    pub fn open_second(&self, topic: &str, config: LogConfig) -> Arc<UnifiedLog> {
+        let params = OpenParams {
+            config: Arc::new(config),
+            log_start_offset: 0,
+            recovery_point: Some(0),
+            had_clean_shutdown: true,
+            topic_id: None,
+            is_new: true,
+        };
+        let partition = TopicPartition::new(topic, 0);
+        let path = Path::new(LOG_DIR).join(partition.to_string());
+        UnifiedLog::open(&self.context, &self.log_dir, path, partition, params, self.now()).unwrap()
+    }
+
     pub fn files(&self, dir: &Path) -> Vec<String> {
         let entries = self.sim.fs.list(dir).unwrap();
         entries.into_iter().map(|e| e.name.into_string().unwrap()).collect()
