@@ -19,7 +19,7 @@ mod open;
 mod partition;
 mod producer_ids;
 mod purgatory;
-mod raft_driver;
+pub mod raft_driver;
 #[cfg(test)]
 mod raft_driver_tests;
 mod registration;

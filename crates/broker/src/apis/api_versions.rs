@@ -43,7 +43,8 @@ pub(crate) fn handle(
         }
     }
     let image = node.image();
-    let finalized = image.features.all_levels();
+    let mut finalized = image.features.all_levels();
+    finalized.insert(KRAFT_VERSION.to_owned(), node.controller.kraft_version());
     Answer::Now(ApiVersionsResponse {
         api_keys: advertised(context.session),
         supported_features: default_supported_features(false)

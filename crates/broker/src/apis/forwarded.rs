@@ -5,9 +5,11 @@ use crate::context::RequestContext;
 use crate::controller_service::{ControllerRequest, Origin};
 use crate::node::Node;
 use protocol::messages::{
-    CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
-    DeleteTopicsRequest, DeleteTopicsResponse, DescribeQuorumRequest, DescribeQuorumResponse,
-    UpdateFeaturesRequest, UpdateFeaturesResponse,
+    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, CreatePartitionsRequest,
+    CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
+    DeleteTopicsResponse, DescribeQuorumRequest, DescribeQuorumResponse, ElectLeadersRequest,
+    ElectLeadersResponse, UnregisterBrokerRequest, UnregisterBrokerResponse, UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 };
 use raft::RaftRequest;
 
@@ -28,6 +30,15 @@ forwarded!(create_topics, CreateTopics, CreateTopicsRequest, CreateTopicsRespons
 forwarded!(delete_topics, DeleteTopics, DeleteTopicsRequest, DeleteTopicsResponse);
 forwarded!(create_partitions, CreatePartitions, CreatePartitionsRequest, CreatePartitionsResponse);
 forwarded!(update_features, UpdateFeatures, UpdateFeaturesRequest, UpdateFeaturesResponse);
+
+forwarded!(unregister_broker, UnregisterBroker, UnregisterBrokerRequest, UnregisterBrokerResponse);
+forwarded!(elect_leaders, ElectLeaders, ElectLeadersRequest, ElectLeadersResponse);
+forwarded!(
+    alter_partition_reassignments,
+    AlterPartitionReassignments,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse
+);
 
 pub(crate) fn describe_quorum(
     node: &Node,

@@ -21,6 +21,7 @@ use raft::{InboundRequest, OffsetAndEpoch, RaftRequest, RaftResponse};
 use record::Time;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI16, Ordering};
 use std::time::Duration;
 use storage::LogContext;
 
@@ -59,6 +60,7 @@ pub(crate) struct ControllerService {
     inner: Mutex<Option<Inner>>,
     context: Arc<LogContext>,
     leader: Mutex<(Option<i32>, i32)>,
+    kraft_version: AtomicI16,
 }
 
 impl ControllerService {
@@ -81,7 +83,13 @@ impl ControllerService {
             })),
             context,
             leader: Mutex::new((None, 0)),
+            kraft_version: AtomicI16::new(0),
         }
+    }
+
+    /// The finalized level of `kraft.version`, which the quorum keeps and not the metadata records.
+    pub(crate) fn kraft_version(&self) -> i16 {
+        self.kraft_version.load(Ordering::Relaxed)
     }
 
     /// Closes the metadata log as a clean stop does.
@@ -165,7 +173,9 @@ impl Node {
             let _ = inner.controller.complete(now, result);
         }
         inner.driver.poll(&self.controller.context, self.now()).map_err(|error| error.to_string())?;
-        inner.controller.set_kraft_version(inner.driver.node().kraft_version().level());
+        let kraft_version = inner.driver.node().kraft_version().level();
+        inner.controller.set_kraft_version(kraft_version);
+        self.controller.kraft_version.store(kraft_version, Ordering::Relaxed);
         let mut progress = false;
         while let Some(event) = inner.driver.poll_event() {
             progress = true;

@@ -6,10 +6,12 @@ use crate::reply::ReplyTo;
 use controller::{ControllerResult, QuorumController, RequestContext};
 use protocol::messages::{
     AllocateProducerIdsRequest, AllocateProducerIdsResponse, AlterConfigsRequest, AlterConfigsResponse,
-    BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationRequest, BrokerRegistrationResponse,
+    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse, BrokerRegistrationRequest, BrokerRegistrationResponse,
     ControllerRegistrationRequest, ControllerRegistrationResponse, CreatePartitionsRequest,
     CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
-    DeleteTopicsResponse, IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse,
+    DeleteTopicsResponse, ElectLeadersRequest, ElectLeadersResponse, IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse, UnregisterBrokerRequest, UnregisterBrokerResponse,
     UpdateFeaturesRequest, UpdateFeaturesResponse,
 };
 use record::Time;
@@ -83,6 +85,10 @@ controller_requests! {
     BrokerRegistration(BrokerRegistrationRequest) -> BrokerRegistrationResponse =
         |c, now, context, r| c.handle_broker_registration(now, context, r);
     BrokerHeartbeat(BrokerHeartbeatRequest) -> BrokerHeartbeatResponse = |c, now, context, r| c.handle_broker_heartbeat(now, r);
+    UnregisterBroker(UnregisterBrokerRequest) -> UnregisterBrokerResponse = |c, now, context, r| c.handle_unregister_broker(now, r);
+    ElectLeaders(ElectLeadersRequest) -> ElectLeadersResponse = |c, now, context, r| c.handle_elect_leaders(now, r);
+    AlterPartitionReassignments(AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse =
+        |c, now, context, r| c.handle_alter_partition_reassignments(now, r);
     ControllerRegistration(ControllerRegistrationRequest) -> ControllerRegistrationResponse =
         |c, now, context, r| c.handle_controller_registration(now, r);
 }
