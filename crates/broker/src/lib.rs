@@ -20,8 +20,6 @@ mod partition;
 mod producer_ids;
 mod purgatory;
 pub mod raft_driver;
-#[cfg(test)]
-mod raft_driver_tests;
 mod registration;
 mod reply;
 

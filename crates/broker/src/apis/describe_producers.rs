@@ -26,7 +26,7 @@ pub(crate) fn handle(
                             .into_iter()
                             .map(|producer| ProducerState {
                                 producer_id: producer.producer_id,
-                                producer_epoch: i32::from(producer.producer_epoch),
+                                producer_epoch: producer.producer_epoch,
                                 last_sequence: producer.last_sequence,
                                 last_timestamp: producer.last_timestamp,
                                 coordinator_epoch: producer.coordinator_epoch,
