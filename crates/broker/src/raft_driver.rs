@@ -341,9 +341,11 @@ impl MetadataLogDriver {
         };
         let Some(mut writer) = self.log.create_snapshot(snapshot_id(id), &header)? else { return Ok(false) };
         for batch in batches {
-            let appended = writer.append(&batch);
-            appended
-                .map_err(|e| RaftDriverError::Corrupt(format!("Snapshot {id} cannot be written: {e}")))?;
+            for part in batch.chunks(SNAPSHOT_PART_RECORDS) {
+                let appended = writer.append(part);
+                appended
+                    .map_err(|e| RaftDriverError::Corrupt(format!("Snapshot {id} cannot be written: {e}")))?;
+            }
         }
         let size = self.log.freeze_snapshot(writer)?;
         self.node.handle_snapshot_created(id, i64::try_from(size).unwrap_or(i64::MAX));

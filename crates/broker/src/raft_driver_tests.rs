@@ -277,10 +277,12 @@ fn a_snapshot_replaces_the_log_below_it_and_old_ones_are_cleaned_up() {
     assert_eq!(driver.node().epoch(), 2);
 }
 
+/// `RAFT_CUT_SEEDS=n` tries the first n seeds, four cuts each.
 #[test]
 fn power_cuts_lose_no_committed_record_and_epochs_never_go_back() {
     let (mut cuts, mut records) = (0, 0);
-    for seed in 0..400 {
+    let seeds = std::env::var("RAFT_CUT_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    for seed in 0..seeds {
         let mut node = Node::formatted(seed, &[("metadata.max.retention.bytes", "2000")]);
         let mut committed: Vec<String> = Vec::new();
         let mut last_epoch = 0;
@@ -307,8 +309,7 @@ fn power_cuts_lose_no_committed_record_and_epochs_never_go_back() {
         }
         assert!(driver.node().epoch() > last_epoch, "seed {seed}");
     }
-    assert_eq!(cuts, 1600);
-    assert!(records > 1600, "the cuts come too early to show anything: {records} records");
+    assert!(records > cuts, "the cuts come too early to show anything: {records} records");
 }
 
 /// Opens and writes until the power goes off; takes down what was committed. A snapshot is one record that joins all

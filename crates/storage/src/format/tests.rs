@@ -147,9 +147,13 @@ fn formatting_twice_is_refused_or_ignored() {
 
 #[test]
 fn directories_are_listed_in_the_order_of_the_reference() {
-    let (a1, a2) = ("/work/tmp/raft/fmt/a1".to_owned(), "/work/tmp/raft/fmt/a2".to_owned());
+    let (a1, a2) = ("/data/a1".to_owned(), "/data/a2".to_owned());
     assert_eq!(hash_order(vec![&a1, &a2], growing_map_capacity(2)), [&a2, &a1]);
     assert_eq!(hash_order(vec![&a1, &a2], copied_map_capacity(2)), [&a2, &a1]);
+    let disks = [1, 2, 3].map(|n| format!("/var/lib/kafka/disk{n}"));
+    let disks: Vec<&String> = disks.iter().collect();
+    assert_eq!(hash_order(disks.clone(), growing_map_capacity(3)), disks);
+    assert_eq!(hash_order(disks.clone(), copied_map_capacity(3)), disks);
 }
 
 #[test]
