@@ -39,6 +39,23 @@ impl Consumer {
         self.phase = Phase::Idle;
     }
 
+    fn joined(&mut self, answer: JoinGroupResponse) {
+        match ErrorCode(answer.error_code) {
+            ErrorCode::NONE => {
+                let members = answer.members.into_iter().map(|m| m.member_id).collect();
+                self.member = answer.member_id;
+                self.phase =
+                    Phase::Joined { generation: answer.generation_id, members, skip: answer.skip_assignment };
+            }
+            ErrorCode::MEMBER_ID_REQUIRED => {
+                self.member = answer.member_id;
+                self.phase = Phase::Idle;
+            }
+            ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_INSTANCE_ID => self.reset(),
+            _ => self.phase = Phase::Idle,
+        }
+    }
+
     /// Who owns, across restarts of a static member.
     fn name(&self) -> &str {
         self.instance.as_deref().unwrap_or(&self.member)
@@ -85,59 +102,16 @@ impl World {
             }
             Phase::Joining(token) => {
                 if let Some(GroupResponse::JoinGroup(answer)) = self.h.take(token) {
-                    match ErrorCode(answer.error_code) {
-                        ErrorCode::NONE => {
-                            let members = answer.members.into_iter().map(|m| m.member_id).collect();
-                            consumer.member = answer.member_id;
-                            consumer.phase = Phase::Joined {
-                                generation: answer.generation_id,
-                                members,
-                                skip: answer.skip_assignment,
-                            };
-                        }
-                        ErrorCode::MEMBER_ID_REQUIRED => {
-                            consumer.member = answer.member_id;
-                            consumer.phase = Phase::Idle;
-                        }
-                        ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_INSTANCE_ID => consumer.reset(),
-                        _ => consumer.phase = Phase::Idle,
-                    }
+                    consumer.joined(answer);
                 }
             }
             Phase::Joined { generation, members, skip } => {
-                let mut assignments: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-                if !skip && !members.is_empty() {
-                    for partition in 0..PARTITIONS {
-                        let owner = members[partition % members.len()].as_str();
-                        assignments.entry(owner).or_default().push(partition.to_string());
-                    }
-                }
-                let joined: Vec<(&str, String)> =
-                    assignments.into_iter().map(|(member, list)| (member, list.join(","))).collect();
-                let list: Vec<(&str, &str)> =
-                    joined.iter().map(|(member, list)| (*member, &**list)).collect();
-                let token = self.h.sync(GROUP, &consumer.member, generation, &list);
+                let token = self.sync(&consumer.member, generation, &members, skip);
                 consumer.phase = Phase::Syncing(token, generation);
             }
             Phase::Syncing(token, generation) => {
                 if let Some(GroupResponse::SyncGroup(answer)) = self.h.take(token) {
-                    match ErrorCode(answer.error_code) {
-                        ErrorCode::NONE => {
-                            let text = String::from_utf8(answer.assignment.to_vec()).unwrap();
-                            let partitions: BTreeSet<usize> =
-                                text.split(',').filter_map(|n| n.parse().ok()).collect();
-                            for &partition in &partitions {
-                                let owner = self
-                                    .owners
-                                    .entry((generation, partition))
-                                    .or_insert_with(|| consumer.name().to_owned());
-                                assert_eq!(owner, consumer.name(), "{partition} in generation {generation}");
-                            }
-                            consumer.phase = Phase::Owner { generation, partitions };
-                        }
-                        ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_INSTANCE_ID => consumer.reset(),
-                        _ => consumer.phase = Phase::Idle,
-                    }
+                    self.synced(&mut consumer, generation, &answer);
                 }
             }
             Phase::Owner { generation, .. } => {
@@ -159,6 +133,38 @@ impl World {
             }
         }
         self.consumers[index] = consumer;
+    }
+
+    /// The leader deals the partitions round, unless it is told that the assignment stands.
+    fn sync(&mut self, member: &str, generation: i32, members: &[String], skip: bool) -> u64 {
+        let mut assignments: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        if !skip && !members.is_empty() {
+            for partition in 0..PARTITIONS {
+                let owner = members[partition % members.len()].as_str();
+                assignments.entry(owner).or_default().push(partition.to_string());
+            }
+        }
+        let joined: Vec<(&str, String)> =
+            assignments.into_iter().map(|(member, list)| (member, list.join(","))).collect();
+        let list: Vec<(&str, &str)> = joined.iter().map(|(member, list)| (*member, &**list)).collect();
+        self.h.sync(GROUP, member, generation, &list)
+    }
+
+    fn synced(&mut self, consumer: &mut Consumer, generation: i32, answer: &SyncGroupResponse) {
+        match ErrorCode(answer.error_code) {
+            ErrorCode::NONE => {
+                let text = String::from_utf8(answer.assignment.to_vec()).unwrap();
+                let partitions: BTreeSet<usize> = text.split(',').filter_map(|n| n.parse().ok()).collect();
+                for &partition in &partitions {
+                    let owner = self.owners.entry((generation, partition));
+                    let owner = owner.or_insert_with(|| consumer.name().to_owned());
+                    assert_eq!(owner, consumer.name(), "{partition} in generation {generation}");
+                }
+                consumer.phase = Phase::Owner { generation, partitions };
+            }
+            ErrorCode::UNKNOWN_MEMBER_ID | ErrorCode::FENCED_INSTANCE_ID => consumer.reset(),
+            _ => consumer.phase = Phase::Idle,
+        }
     }
 
     fn fail_over(&mut self) {

@@ -9,6 +9,7 @@ mod common;
 use bytes::Bytes;
 use common::*;
 use coordinator_group::*;
+use proptest::prelude::*;
 use protocol::ErrorCode;
 use protocol::messages::*;
 use record::{Batches, NoCodecs};
@@ -199,4 +200,40 @@ fn expiration_spares_what_members_consume_and_share_groups() {
     assert_eq!((h.committed("live"), h.committed("txg")), (3, -1));
     assert_eq!(h.committed("modern2"), 3);
     assert_eq!(h.committed("classic1"), -1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_garbled_log_is_refused_or_loaded_but_harms_nobody(
+        flips in proptest::collection::vec((0..LOG.len(), any::<u8>()), 1..8)
+    ) {
+        let mut log = LOG.to_vec();
+        for (place, byte) in flips {
+            log[place] = byte;
+        }
+        let mut h = Harness::new();
+        h.shard.unload(h.now, None);
+        prop_assert!(h.shard.begin_load(1));
+        let log = Bytes::from(log);
+        if h.shard.handle_loaded_batches(h.now, &log, &NoCodecs, 54).is_err() {
+            h.shard.fail_load(h.now);
+            prop_assert_eq!(h.heartbeat("live", "m", 2), ErrorCode::NOT_COORDINATOR);
+            return Ok(());
+        }
+        h.log_end = 1 << 40;
+        h.high_watermark = h.log_end;
+        h.shard.finish_load(h.now, h.log_end, h.high_watermark).unwrap();
+        h.pump();
+        let groups = h.shard.list_groups(&ListGroupsRequest::default()).unwrap();
+        let ids: Vec<String> = groups.into_iter().map(|group| group.group_id).collect();
+        h.shard.describe_groups(6, &ids);
+        for id in &ids {
+            h.fetch(fetch_all(id), true);
+            let token = h.join(&Join::new(id));
+            h.take(token);
+        }
+        h.advance(8 * 24 * 3_600_000);
+    }
 }

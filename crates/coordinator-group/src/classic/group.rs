@@ -17,12 +17,10 @@ use coordinator::RequestToken;
 use protocol::ErrorCode;
 use protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use protocol::messages::join_group_response::JoinGroupResponseMember;
-use protocol::messages::list_groups_response::ListedGroup;
 use protocol::messages::{JoinGroupResponse, SyncGroupResponse};
 use protocol::records::group::GroupMetadataValue;
 
 use crate::hash::java_map_order;
-use crate::offsets::ExpirationCondition;
 use crate::outbox::{Outbox, join_error, sync_error};
 use crate::subscription::subscribed_topics;
 
@@ -61,22 +59,22 @@ impl ClassicGroupState {
 
 #[derive(Debug)]
 pub(crate) struct ClassicGroup {
-    group_id: Arc<str>,
-    state: ClassicGroupState,
+    pub(super) group_id: Arc<str>,
+    pub(super) state: ClassicGroupState,
     previous_state: ClassicGroupState,
     /// Wall clock, milliseconds since the epoch.
-    current_state_timestamp: Option<i64>,
-    protocol_type: Option<String>,
+    pub(super) current_state_timestamp: Option<i64>,
+    pub(super) protocol_type: Option<String>,
     protocol_name: Option<String>,
-    generation_id: i32,
+    pub(super) generation_id: i32,
     leader_id: Option<Arc<str>>,
     members: BTreeMap<Arc<str>, ClassicGroupMember>,
-    static_members: BTreeMap<Arc<str>, Arc<str>>,
+    pub(super) static_members: BTreeMap<Arc<str>, Arc<str>>,
     pending_join_members: BTreeSet<Arc<str>>,
     awaiting_join: usize,
     supported_protocols: BTreeMap<String, usize>,
     pending_sync_members: BTreeSet<Arc<str>>,
-    subscribed_topics: Option<BTreeSet<String>>,
+    pub(super) subscribed_topics: Option<BTreeSet<String>>,
     pub(crate) new_member_added: bool,
 }
 
@@ -352,95 +350,6 @@ impl ClassicGroup {
         self.members.values().map(|member| member.rebalance_timeout_ms).max().unwrap_or(0).max(0)
     }
 
-    /// Whether the member exists, and is the one that its instance id stands for.
-    pub(crate) fn validate_member(
-        &self,
-        member_id: &str,
-        group_instance_id: Option<&str>,
-    ) -> Result<(), ErrorCode> {
-        if let Some(instance_id) = group_instance_id {
-            match self.static_members.get(instance_id) {
-                None => return Err(ErrorCode::UNKNOWN_MEMBER_ID),
-                Some(existing) if &**existing != member_id => {
-                    return Err(ErrorCode::FENCED_INSTANCE_ID);
-                }
-                Some(_) => {}
-            }
-        }
-        if self.has_member(member_id) { Ok(()) } else { Err(ErrorCode::UNKNOWN_MEMBER_ID) }
-    }
-
-    pub(crate) fn validate_offset_commit(
-        &self,
-        member_id: &str,
-        group_instance_id: Option<&str>,
-        generation_id: i32,
-        is_transactional: bool,
-    ) -> Result<(), ErrorCode> {
-        match self.state {
-            ClassicGroupState::Dead => return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
-            ClassicGroupState::Empty if generation_id < 0 => return Ok(()),
-            _ => {}
-        }
-        if generation_id >= 0 || !member_id.is_empty() || group_instance_id.is_some() {
-            self.validate_member(member_id, group_instance_id)?;
-            if generation_id != self.generation_id {
-                return Err(ErrorCode::ILLEGAL_GENERATION);
-            }
-        } else if !is_transactional {
-            // Not empty, or it would have been answered above: members own the group, an outsider may not commit.
-            return Err(ErrorCode::UNKNOWN_MEMBER_ID);
-        }
-        if !is_transactional && self.is_in_state(ClassicGroupState::CompletingRebalance) {
-            return Err(ErrorCode::REBALANCE_IN_PROGRESS);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn validate_offset_delete(&self) -> Result<(), ErrorCode> {
-        match self.state {
-            ClassicGroupState::Dead => Err(ErrorCode::GROUP_ID_NOT_FOUND),
-            ClassicGroupState::Empty => Ok(()),
-            _ if self.uses_consumer_group_protocol() => Ok(()),
-            _ => Err(ErrorCode::NON_EMPTY_GROUP),
-        }
-    }
-
-    pub(crate) fn validate_delete_group(&self) -> Result<(), ErrorCode> {
-        match self.state {
-            ClassicGroupState::Dead => Err(ErrorCode::GROUP_ID_NOT_FOUND),
-            ClassicGroupState::Empty => Ok(()),
-            _ => Err(ErrorCode::NON_EMPTY_GROUP),
-        }
-    }
-
-    /// From when an offset of this group ages, `None` while it does not (KIP-211, KIP-496).
-    pub(crate) fn offset_expiration_condition(&self) -> Option<ExpirationCondition> {
-        if self.protocol_type.is_none() {
-            return Some(ExpirationCondition::SinceCommit);
-        }
-        match self.state {
-            ClassicGroupState::Empty => Some(match self.current_state_timestamp {
-                Some(timestamp) => ExpirationCondition::Since(timestamp),
-                None => ExpirationCondition::SinceCommit,
-            }),
-            ClassicGroupState::Stable
-                if self.uses_consumer_group_protocol() && self.subscribed_topics.is_some() =>
-            {
-                Some(ExpirationCondition::SinceCommit)
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether the members consume `topic`. When that cannot be known, a consumer group is taken to consume every topic.
-    pub(crate) fn is_subscribed_to_topic(&self, topic: &str) -> bool {
-        match &self.subscribed_topics {
-            Some(topics) => topics.contains(topic),
-            None => self.uses_consumer_group_protocol(),
-        }
-    }
-
     pub(crate) fn can_rebalance(&self) -> bool {
         ClassicGroupState::PreparingRebalance.may_follow(self.state)
     }
@@ -593,15 +502,6 @@ impl ClassicGroup {
             metadata: protocol.map(|protocol| member.metadata(protocol)).unwrap_or_default(),
         });
         members.collect()
-    }
-
-    pub(crate) fn as_listed_group(&self) -> ListedGroup {
-        ListedGroup {
-            group_id: self.group_id.to_string(),
-            protocol_type: self.protocol_type.clone().unwrap_or_default(),
-            group_state: self.state.name().to_owned(),
-            group_type: "classic".to_owned(),
-        }
     }
 
     fn compute_subscribed_topics(&self) -> Option<BTreeSet<String>> {

@@ -1,5 +1,6 @@
 //! Groups of the classic protocol: members, their state machine, what they answer.
 
+mod checks;
 mod group;
 mod member;
 
