@@ -44,6 +44,11 @@ def parse_invocations(path):
         yield line, flags, text, stdin
 
 
+# Lists in messages that the reference takes from sets without an order.
+LISTS = (r'(Valid (?:states|types) are: |takes (?:one of these|the following) options: |following scenarios: \[|must be one of )'
+         r'([\w\[\], -]+?)(\]?$| with)')
+
+
 class JavaTools:
     def __init__(self, work):
         libs = os.environ['KAFKA_LIBS']
@@ -117,8 +122,7 @@ def mask(text, flags, env):
         text = re.sub(r'-?\d+(\.\d+)?(E-?\d+)?|NaN|Infinity', '#', text)
         text = re.sub(r' +', ' ', text)
     text = re.sub(r'\[(\[[\w-]+\]), (\[[\w-]+\])\]', lambda m: '[' + ', '.join(sorted(m.groups())) + ']', text)  # a set
-    unordered = r'(Valid (?:states|types) are: |takes (?:one of these|the following) options: |must be one of )([\w\[\], -]+?)($| with)'
-    text = re.sub(unordered, lambda m: m.group(1) + ', '.join(sorted(m.group(2).split(', '))) + m.group(3), text, flags=re.M)
+    text = re.sub(LISTS, lambda m: m.group(1) + ', '.join(sorted(m.group(2).split(', '))) + m.group(3), text, flags=re.M)
     text = reduce_usage(text, '--help' in flags)
     if '@unordered' in flags:
         text = ''.join(sorted(text.splitlines(keepends=True)))
@@ -135,6 +139,8 @@ def record(options):
             if options.only and options.only not in line:
                 continue
             words = shlex.split(re.sub(r'\$([BDT])\b', lambda m: env[m.group(1)], text))
+            if '@settle' in flags:
+                time.sleep(1)
             started = time.time()
             code, stdout, stderr = tools.run(words[0], words[1:], stdin)
             if options.verbose:

@@ -1,12 +1,16 @@
 //! The tools, one module each, and the table by which they are found.
 
+mod api_versions;
 mod common;
+mod configs;
 mod console_consumer;
 mod console_producer;
 mod consumer_groups;
 mod coordinator_json;
+mod delete_records;
 mod deserializer;
 mod formatter;
+mod get_offsets;
 mod line_reader;
 mod topics;
 
@@ -14,8 +18,16 @@ use crate::Invocation;
 use crate::io::{End, Io};
 
 /// Every tool's name; a trailing `.sh` is accepted too.
-const NAMES: &[&str] =
-    &["kafka-topics", "kafka-console-producer", "kafka-console-consumer", "kafka-consumer-groups"];
+const NAMES: &[&str] = &[
+    "kafka-topics",
+    "kafka-console-producer",
+    "kafka-console-consumer",
+    "kafka-consumer-groups",
+    "kafka-configs",
+    "kafka-get-offsets",
+    "kafka-delete-records",
+    "kafka-broker-api-versions",
+];
 
 pub fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().copied()
@@ -31,6 +43,10 @@ pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
     match invocation.tool {
         "kafka-topics" => topics::run(arguments, io).await,
         "kafka-console-consumer" => console_consumer::run(arguments, io).await,
+        "kafka-configs" => configs::run(arguments, io).await,
+        "kafka-get-offsets" => get_offsets::run(arguments, io).await,
+        "kafka-delete-records" => delete_records::run(arguments, io).await,
+        "kafka-broker-api-versions" => api_versions::run(arguments, io).await,
         "kafka-consumer-groups" => consumer_groups::run(arguments, io).await,
         "kafka-console-producer" => console_producer::run(arguments, io).await,
         other => Err(End::message(format!("{other} is not part of this program"))),
