@@ -5,4 +5,5 @@ mod configs;
 mod driver;
 mod properties;
 mod reference;
+mod reference_cluster;
 mod topics;

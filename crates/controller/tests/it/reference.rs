@@ -25,11 +25,15 @@ use protocol::{ErrorCode, Uuid};
 use crate::driver::{CLUSTER_ID, Driver, assigned, bootstrap, topic, with_configs};
 
 fn reference() -> Vec<(i64, Bytes)> {
+    records_of(include_str!("../data/reference-log.hex"))
+}
+
+/// Offsets and values of a log, one record a line.
+pub fn records_of(hex: &str) -> Vec<(i64, Bytes)> {
     let unhex = |text: &str| -> Vec<u8> {
         (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).unwrap()).collect()
     };
-    include_str!("../data/reference-log.hex")
-        .lines()
+    hex.lines()
         .map(|line| {
             let (offset, value) = line.split_once(' ').unwrap();
             (offset.parse().unwrap(), Bytes::from(unhex(value)))
@@ -65,7 +69,7 @@ impl Follower {
 }
 
 /// Our record with the topic id that the reference drew.
-fn with_ids_of(mut ours: VersionedRecord, theirs: &VersionedRecord) -> VersionedRecord {
+pub fn with_ids_of(mut ours: VersionedRecord, theirs: &VersionedRecord) -> VersionedRecord {
     match (&mut ours.record, &theirs.record) {
         (MetadataRecord::TopicRecord(a), MetadataRecord::TopicRecord(b)) => a.topic_id = b.topic_id,
         (MetadataRecord::PartitionRecord(a), MetadataRecord::PartitionRecord(b)) => a.topic_id = b.topic_id,
@@ -87,7 +91,7 @@ fn registrations(log: &[(i64, Bytes)]) -> (RegisterControllerRecord, RegisterBro
     (controller.unwrap(), broker.unwrap())
 }
 
-fn controller_registration(record: &RegisterControllerRecord) -> ControllerRegistrationRequest {
+pub fn controller_registration(record: &RegisterControllerRecord) -> ControllerRegistrationRequest {
     ControllerRegistrationRequest {
         controller_id: record.controller_id,
         incarnation_id: record.incarnation_id,
@@ -114,7 +118,7 @@ fn controller_registration(record: &RegisterControllerRecord) -> ControllerRegis
     }
 }
 
-fn broker_registration(record: &RegisterBrokerRecord) -> BrokerRegistrationRequest {
+pub fn broker_registration(record: &RegisterBrokerRecord) -> BrokerRegistrationRequest {
     BrokerRegistrationRequest {
         broker_id: record.broker_id,
         cluster_id: CLUSTER_ID.to_owned(),
