@@ -12,7 +12,7 @@ use coordinator_group::*;
 use proptest::prelude::*;
 use protocol::ErrorCode;
 use protocol::messages::*;
-use record::{Batches, NoCodecs};
+use record::{Batches, Compression, EndTransactionMarker, NoCodecs, OwnedRecord};
 
 const LOG: &[u8] = include_bytes!("data/consumer-offsets-4.4.0.log");
 
@@ -41,6 +41,39 @@ fn its_records_are_written_again_with_the_same_bytes() {
         }
     }
     assert_eq!(count, 52);
+}
+
+#[test]
+fn its_batches_are_built_again_with_the_same_bytes() {
+    let log = Bytes::from_static(LOG);
+    for batch in Batches::new(LOG).map(Result::unwrap) {
+        let records = batch.owned_records(&log, &NoCodecs, 1 << 20).unwrap();
+        let content = if batch.is_control_batch() {
+            let (key, value) = (records[0].key.clone().unwrap(), records[0].value.clone().unwrap());
+            let marker = EndTransactionMarker::deserialize(&key, &value).unwrap();
+            let result = if marker.committed { TransactionResult::Commit } else { TransactionResult::Abort };
+            AppendContent::EndTransactionMarker { result, coordinator_epoch: marker.coordinator_epoch }
+        } else {
+            let raw = |record: &OwnedRecord| RawRecord {
+                key: record.key.clone().unwrap(),
+                value: record.value.clone(),
+            };
+            AppendContent::Records(records.iter().map(raw).collect())
+        };
+        let append = PendingAppend {
+            append_id: 0,
+            base_offset: batch.base_offset,
+            timestamp_ms: batch.base_timestamp,
+            producer: batch
+                .has_producer_id()
+                .then_some(Producer { id: batch.producer_id, epoch: batch.producer_epoch }),
+            content,
+        };
+        let mut built = append.to_batch(Compression::None, &NoCodecs).unwrap().to_vec();
+        // The leader epoch is the log's to set.
+        built[12..16].copy_from_slice(&batch.partition_leader_epoch.to_be_bytes());
+        assert_eq!(built, batch.bytes(), "at offset {}", batch.base_offset);
+    }
 }
 
 #[test]
