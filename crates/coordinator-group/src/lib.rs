@@ -13,6 +13,7 @@
 mod classic;
 mod config;
 mod deferred;
+mod events;
 mod groups;
 mod hash;
 mod message;
@@ -33,6 +34,7 @@ pub use coordinator::{
     AppendContent, CoordinatorOptions, CoordinatorState, LoadError, PendingAppend, Producer, RawRecord,
     RequestToken, RuntimeMetrics, TransactionResult,
 };
+pub use events::{GroupEvent, Removal};
 pub use hash::{java_string_hash, partition_for};
 pub use message::{GroupRequest, GroupResponse, RequestContext, describe_groups_error};
 pub use metrics::{GroupGauges, GroupMetrics};

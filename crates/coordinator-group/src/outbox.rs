@@ -8,6 +8,7 @@ use coordinator::RequestToken;
 use protocol::ErrorCode;
 use protocol::messages::{JoinGroupResponse, SyncGroupResponse};
 
+use crate::events::Events;
 use crate::message::{GroupResponse, shape_join_group};
 
 /// An answer for the request that came with `token`.
@@ -28,6 +29,7 @@ pub(crate) enum Waiting {
 pub(crate) struct Outbox {
     open: BTreeMap<RequestToken, (Waiting, i16)>,
     ready: VecDeque<Reply>,
+    pub(crate) events: Events,
 }
 
 impl Outbox {

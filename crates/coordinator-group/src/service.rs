@@ -27,6 +27,7 @@ use record::{Codecs, Time};
 
 use crate::config::GroupCoordinatorConfig;
 use crate::deferred::Deferred;
+use crate::events::GroupEvent;
 use crate::message::{
     GroupRequest, GroupResponse, RequestContext, describe_groups_error, offset_fetch_error, shape_join_group,
 };
@@ -399,6 +400,11 @@ impl GroupShard {
     pub fn poll_reply(&mut self) -> Option<Reply> {
         let ready = self.context.shard_mut().ok().and_then(|(shard, _)| shard.outbox.pop());
         ready.or_else(|| self.replies.pop_front())
+    }
+
+    /// Something that happened, for the log; polled or not, at most the last thousand are kept.
+    pub fn poll_event(&mut self) -> Option<GroupEvent> {
+        self.context.shard_mut().ok().and_then(|(shard, _)| shard.outbox.events.pop())
     }
 
     /// When [`Self::handle_timeout`] and [`Self::poll_append`] must be called at the latest, on the monotonic clock.

@@ -187,7 +187,8 @@ impl GroupCoordinatorShard {
                     steps.reset_and_propagate_assignment_with_error(group, error);
                     // The record of a group that got empty here is not written, as in the reference: its members are
                     // gone, and the next load finds them timing out.
-                    steps.maybe_prepare_rebalance_or_complete_join(group);
+                    let reason = format!("the assignment could not be stored: {}", error.name());
+                    steps.maybe_prepare_rebalance_or_complete_join(group, reason);
                 } else {
                     group.set_assignments(|member| assignment.get(member).cloned().unwrap_or_default());
                     let protocol_type = group.protocol_type().map(str::to_owned);
@@ -371,7 +372,7 @@ impl CoordinatorShard for GroupCoordinatorShard {
             }
             if members.len() > max_size && group.can_rebalance() {
                 // Over capacity: a rebalance lets members commit before some of them are refused (KIP-389).
-                steps.prepare_rebalance(group);
+                steps.prepare_rebalance(group, format!("loaded with more than {max_size} members"));
             }
         }
         self.schedule_group_metadata_expiration(now, timers);

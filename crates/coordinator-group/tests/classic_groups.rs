@@ -542,3 +542,48 @@ fn only_empty_groups_are_deleted_and_their_offsets_with_them() {
     assert!(matches!((&tail[0].key, &tail[0].value), (RecordKey::GroupMetadataKey(_), None)));
     assert!(matches!((&tail[1].key, &tail[1].value), (RecordKey::OffsetCommitKey(_), None)));
 }
+
+#[test]
+fn what_happens_to_a_group_can_be_told() {
+    let mut h = Harness::new();
+    let members = h.stable_group("g", 1);
+    let mut join = Join::of("g", &members[0]).request();
+    join.reason = Some("rebalance enforced by user".into());
+    h.send(9, GroupRequest::JoinGroup(join));
+    let leave = LeaveGroupRequest {
+        group_id: "g".into(),
+        members: vec![leave_group_request::MemberIdentity {
+            member_id: members[0].clone(),
+            group_instance_id: None,
+            reason: Some("the consumer is being closed".into()),
+        }],
+        ..Default::default()
+    };
+    h.send(5, GroupRequest::LeaveGroup(leave));
+    let m = &members[0];
+    let told: Vec<String> =
+        std::iter::from_fn(|| h.shard.poll_event()).map(|event| event.to_string()).collect();
+    assert_eq!(
+        told,
+        [
+            format!("[Group g] A new member must rejoin as {m}."),
+            format!("[Group g] Added member {m} (group instance id: none)."),
+            format!(
+                "[Group g] Preparing to rebalance, old generation 0 (reason: adding new member {m} with group \
+                 instance id none; client reason: not provided)."
+            ),
+            "[Group g] Generation 1 has 1 members.".to_owned(),
+            format!("[Group g] Leader {m} assigned generation 1 to 1 members."),
+            format!(
+                "[Group g] Preparing to rebalance, old generation 1 (reason: member {m} joins again during Stable; \
+                 client reason: rebalance enforced by user)."
+            ),
+            "[Group g] Generation 2 has 1 members.".to_owned(),
+            format!("[Group g] Removed member {m}: it left; client reason: the consumer is being closed."),
+            format!(
+                "[Group g] Preparing to rebalance, old generation 2 (reason: explicit LeaveGroup of {m})."
+            ),
+            "[Group g] Empty in generation 3.".to_owned(),
+        ]
+    );
+}

@@ -6,6 +6,7 @@ use record::Time;
 
 use crate::classic::ClassicGroupState;
 use crate::deferred::{AppendAction, Deferred, Timeout, TimerKey};
+use crate::events::GroupEvent;
 use crate::modern::ModernKind;
 use crate::offsets::ExpirationCondition;
 use crate::records::{GroupRecord, group_metadata_tombstone, offset_commit_tombstone};
@@ -35,6 +36,9 @@ impl GroupCoordinatorShard {
             if all_expired && self.is_empty_group(&group) {
                 records.extend(self.group_tombstones(&group_id, &group));
             }
+        }
+        if !records.is_empty() {
+            self.outbox.events.push(GroupEvent::MetadataExpired { tombstones: records.len() });
         }
         self.metrics.offset_expirations += expired as u64;
         self.schedule_group_metadata_expiration(now, timers);

@@ -10,6 +10,7 @@ use record::Time;
 use crate::classic::{ClassicGroup, ClassicGroupMember, ClassicGroupState};
 use crate::config::GroupCoordinatorConfig;
 use crate::deferred::{AppendAction, Deferred, StaticMemberReplacement, Step};
+use crate::events::GroupEvent;
 use crate::message::RequestContext;
 use crate::modern::ModernKind;
 use crate::outbox::{Waiting, join_error};
@@ -111,6 +112,10 @@ impl Join<'_> {
             return self.add_member(group, steps, new_member_id);
         }
         group.add_pending_member(new_member_id.clone());
+        steps.outbox.events.push(GroupEvent::MemberIdAssigned {
+            group_id: group.group_id().clone(),
+            member_id: new_member_id.clone(),
+        });
         steps.schedule_heartbeat(group, new_member_id.clone(), self.request.session_timeout_ms);
         self.refuse(&new_member_id, ErrorCode::MEMBER_ID_REQUIRED, steps)
     }
@@ -172,7 +177,18 @@ impl Join<'_> {
         Step::nothing()
     }
 
+    /// The client's words, if it has any (KIP-800).
+    fn client_reason(&self) -> &str {
+        self.request.reason.as_deref().filter(|reason| !reason.is_empty()).unwrap_or("not provided")
+    }
+
     fn update_member(self, group: &mut ClassicGroup, steps: &mut Steps<'_>) -> Step {
+        let reason = format!(
+            "member {} joins again during {}; client reason: {}",
+            self.request.member_id,
+            group.state().name(),
+            self.client_reason()
+        );
         group.update_member(
             &self.request.member_id,
             self.request.protocols,
@@ -181,7 +197,7 @@ impl Join<'_> {
             Some(self.token),
             steps.outbox,
         );
-        steps.maybe_prepare_rebalance_or_complete_join(group)
+        steps.maybe_prepare_rebalance_or_complete_join(group, reason)
     }
 
     fn add_member(self, group: &mut ClassicGroup, steps: &mut Steps<'_>, member_id: Arc<str>) -> Step {
@@ -202,9 +218,20 @@ impl Join<'_> {
         if group.add(member.into_new(), Some(self.token)).is_err() {
             return self.refuse("", ErrorCode::UNKNOWN_SERVER_ERROR, steps);
         }
+        let instance_id = self.request.group_instance_id.as_deref();
+        let reason = format!(
+            "adding new member {member_id} with group instance id {}; client reason: {}",
+            instance_id.unwrap_or("none"),
+            self.client_reason()
+        );
+        steps.outbox.events.push(GroupEvent::MemberAdded {
+            group_id: group.group_id().clone(),
+            member_id: member_id.clone(),
+            group_instance_id: instance_id.map(str::to_owned),
+        });
         // It cannot heartbeat before it has an answer; this keeps it through a long rebalance, not for ever.
         steps.schedule_heartbeat(group, member_id, GroupCoordinatorConfig::NEW_MEMBER_JOIN_TIMEOUT_MS);
-        steps.maybe_prepare_rebalance_or_complete_join(group)
+        steps.maybe_prepare_rebalance_or_complete_join(group, reason)
     }
 
     /// KIP-345: a restarted static member takes its own place. In a stable group whose protocol stays, nobody else
@@ -218,6 +245,16 @@ impl Join<'_> {
         new_member_id: Arc<str>,
     ) -> Step {
         let old_leader = group.leader().map(str::to_owned);
+        let reason = format!(
+            "static member {instance_id} is back as {new_member_id}; client reason: {}",
+            self.client_reason()
+        );
+        steps.outbox.events.push(GroupEvent::StaticMemberReplaced {
+            group_id: group.group_id().clone(),
+            group_instance_id: instance_id.clone(),
+            old_member_id: old_member_id.clone(),
+            new_member_id: new_member_id.clone(),
+        });
         group.replace_static_member(&instance_id, &old_member_id, new_member_id.clone(), steps.outbox);
         steps.reschedule_heartbeat(group, &new_member_id);
         let Some(replaced) = group.member(&new_member_id) else { return Step::nothing() };
@@ -249,9 +286,9 @@ impl Join<'_> {
                     });
                     return Step::record(record, AppendAction::StaticMember(Box::new(replacement)));
                 }
-                steps.maybe_prepare_rebalance_or_complete_join(group)
+                steps.maybe_prepare_rebalance_or_complete_join(group, reason)
             }
-            ClassicGroupState::CompletingRebalance => steps.prepare_rebalance(group),
+            ClassicGroupState::CompletingRebalance => steps.prepare_rebalance(group, reason),
             _ => steps.maybe_complete_join_phase(group),
         }
     }

@@ -11,6 +11,7 @@ use record::Time;
 
 use crate::classic::{ClassicGroup, ClassicGroupState};
 use crate::deferred::{Deferred, Step};
+use crate::events::Removal;
 use crate::message::{GroupResponse, shape_leave_group};
 use crate::shard::{GroupCoordinatorShard, GroupResult, GroupTimers};
 use crate::state::Group;
@@ -100,7 +101,10 @@ impl GroupCoordinatorShard {
         let step = match group.state() {
             _ if !any_left => Step::nothing(),
             ClassicGroupState::CompletingRebalance | ClassicGroupState::Stable => {
-                steps.maybe_prepare_rebalance_or_complete_join(group)
+                let left = members.iter().filter(|member| member.error_code == ErrorCode::NONE.code());
+                let left: Vec<&str> = left.map(|member| member.member_id.as_str()).collect();
+                let reason = format!("explicit LeaveGroup of {}", left.join(", "));
+                steps.maybe_prepare_rebalance_or_complete_join(group, reason)
             }
             ClassicGroupState::PreparingRebalance => steps.maybe_complete_join_phase(group),
             ClassicGroupState::Empty | ClassicGroupState::Dead => Step::nothing(),
@@ -123,7 +127,8 @@ fn leave(group: &mut ClassicGroup, steps: &mut Steps<'_>, member: &MemberIdentit
         Arc::from(member.member_id.as_str())
     };
     steps.cancel_heartbeat(group, &member_id);
-    group.remove(&member_id, steps.outbox);
+    let reason = member.reason.clone().unwrap_or_else(|| "not provided".to_owned());
+    steps.remove(group, &member_id, Removal::Left(reason));
     Ok(())
 }
 

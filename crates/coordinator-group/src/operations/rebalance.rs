@@ -12,6 +12,7 @@ use record::Time;
 use crate::classic::{ClassicGroup, ClassicGroupState};
 use crate::config::GroupCoordinatorConfig;
 use crate::deferred::{AppendAction, Step, Timeout, TimerKey};
+use crate::events::{GroupEvent, Removal};
 use crate::outbox::Outbox;
 use crate::records::group_metadata_record;
 use crate::shard::GroupTimers;
@@ -25,15 +26,19 @@ pub(crate) struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    pub(crate) fn maybe_prepare_rebalance_or_complete_join(&mut self, group: &mut ClassicGroup) -> Step {
+    pub(crate) fn maybe_prepare_rebalance_or_complete_join(
+        &mut self,
+        group: &mut ClassicGroup,
+        reason: String,
+    ) -> Step {
         if group.can_rebalance() {
-            self.prepare_rebalance(group)
+            self.prepare_rebalance(group, reason)
         } else {
             self.maybe_complete_join_phase(group)
         }
     }
 
-    pub(crate) fn prepare_rebalance(&mut self, group: &mut ClassicGroup) -> Step {
+    pub(crate) fn prepare_rebalance(&mut self, group: &mut ClassicGroup, reason: String) -> Step {
         if group.is_in_state(ClassicGroupState::CompletingRebalance) {
             self.reset_and_propagate_assignment_with_error(group, ErrorCode::REBALANCE_IN_PROGRESS);
         }
@@ -49,6 +54,9 @@ impl Steps<'_> {
             );
         }
         group.transition_to(ClassicGroupState::PreparingRebalance, self.now.wall_ms);
+        let generation_id = group.generation_id();
+        let group_id = group.group_id().clone();
+        self.outbox.events.push(GroupEvent::PreparingRebalance { group_id, generation_id, reason });
         if is_initial { Step::nothing() } else { self.maybe_complete_join_else_schedule(group) }
     }
 
@@ -100,7 +108,7 @@ impl Steps<'_> {
             return Step::nothing();
         }
         for member_id in group.not_yet_rejoined_dynamic_members() {
-            group.remove(&member_id, self.outbox);
+            self.remove(group, &member_id, Removal::NotRejoined);
             self.cancel_heartbeat(group, &member_id);
         }
         if !group.maybe_elect_new_joined_leader() && group.num_members() > 0 {
@@ -110,7 +118,9 @@ impl Steps<'_> {
             return Step::nothing();
         }
         group.init_next_generation(self.now.wall_ms);
+        let (group_id, generation_id) = (group.group_id().clone(), group.generation_id());
         if group.is_in_state(ClassicGroupState::Empty) {
+            self.outbox.events.push(GroupEvent::Empty { group_id, generation_id });
             return Step::record(group_metadata_record(group, |_| Bytes::new()), AppendAction::None);
         }
         let members: Vec<Arc<str>> = group.members().map(|member| member.member_id().clone()).collect();
@@ -122,9 +132,13 @@ impl Steps<'_> {
             group.set_not_new(member_id);
             group.add_pending_sync_member(member_id.clone());
         }
-        let generation_id = group.generation_id();
         let timeout_ms = group.rebalance_timeout_ms();
-        self.schedule(TimerKey::Sync(group.group_id().clone()), timeout_ms, Timeout::Sync { generation_id });
+        self.outbox.events.push(GroupEvent::Stabilized {
+            group_id: group_id.clone(),
+            generation_id,
+            members: members.len(),
+        });
+        self.schedule(TimerKey::Sync(group_id), timeout_ms, Timeout::Sync { generation_id });
         Step::nothing()
     }
 
@@ -133,20 +147,29 @@ impl Steps<'_> {
             return Step::nothing();
         }
         if group.is_pending_member(member_id) {
-            group.remove(member_id, self.outbox);
+            self.remove(group, member_id, Removal::NeverJoined);
             return self.complete_join_if_all_joined(group);
         }
         match group.member(member_id) {
-            Some(member) if !member.has_satisfied_heartbeat() => self.remove_member(group, member_id),
+            Some(member) if !member.has_satisfied_heartbeat() => self.expire_member(group, member_id),
             _ => Step::nothing(),
         }
     }
 
-    fn remove_member(&mut self, group: &mut ClassicGroup, member_id: &str) -> Step {
+    /// Removes a member or pending member and says so.
+    pub(crate) fn remove(&mut self, group: &mut ClassicGroup, member_id: &str, removal: Removal) {
         group.remove(member_id, self.outbox);
+        let group_id = group.group_id().clone();
+        let member_id = Arc::from(member_id);
+        self.outbox.events.push(GroupEvent::MemberRemoved { group_id, member_id, removal });
+    }
+
+    fn expire_member(&mut self, group: &mut ClassicGroup, member_id: &str) -> Step {
+        self.remove(group, member_id, Removal::SessionExpired);
         match group.state() {
             ClassicGroupState::Stable | ClassicGroupState::CompletingRebalance => {
-                self.maybe_prepare_rebalance_or_complete_join(group)
+                let reason = format!("removing member {member_id} on heartbeat expiration");
+                self.maybe_prepare_rebalance_or_complete_join(group, reason)
             }
             _ => self.complete_join_if_all_joined(group),
         }
@@ -167,10 +190,10 @@ impl Steps<'_> {
             return Step::nothing();
         }
         for member_id in group.pending_sync_members().clone() {
-            group.remove(&member_id, self.outbox);
+            self.remove(group, &member_id, Removal::NotSynced);
             self.cancel_heartbeat(group, &member_id);
         }
-        self.prepare_rebalance(group)
+        self.prepare_rebalance(group, "members did not sync in time".to_owned())
     }
 
     pub(crate) fn reset_and_propagate_assignment_with_error(

@@ -11,6 +11,7 @@ use record::Time;
 
 use crate::classic::{ClassicGroup, ClassicGroupState};
 use crate::deferred::{AppendAction, Deferred, Step};
+use crate::events::GroupEvent;
 use crate::outbox::{Waiting, sync_error};
 use crate::records::group_metadata_record;
 use crate::shard::{GroupCoordinatorShard, GroupResult, GroupTimers};
@@ -81,6 +82,12 @@ fn sync_to_classic_group(
                     assignment.get(member_id).cloned().unwrap_or_default()
                 });
                 let generation_id = group.generation_id();
+                steps.outbox.events.push(GroupEvent::AssignmentReceived {
+                    group_id: group.group_id().clone(),
+                    generation_id,
+                    leader: Arc::from(request.member_id),
+                    members: group.num_members(),
+                });
                 return Step::record(
                     record,
                     AppendAction::Assignment { group: group_ref, generation_id, assignment },
