@@ -4,6 +4,7 @@
 //! of the reference's control managers or a part of it.
 
 pub(crate) mod alter_partition;
+pub(crate) mod client_quotas;
 pub(crate) mod cluster;
 pub(crate) mod configs;
 pub(crate) mod create_topics;

@@ -4,10 +4,11 @@
 
 use protocol::ErrorCode;
 use protocol::messages::{
-    AllocateProducerIdsRequest, AllocateProducerIdsResponse, AlterConfigsRequest, AlterConfigsResponse,
-    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, AlterPartitionRequest,
-    AlterPartitionResponse, AssignReplicasToDirsRequest, AssignReplicasToDirsResponse,
-    BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationRequest, BrokerRegistrationResponse,
+    AllocateProducerIdsRequest, AllocateProducerIdsResponse, AlterClientQuotasRequest,
+    AlterClientQuotasResponse, AlterConfigsRequest, AlterConfigsResponse, AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse, AlterPartitionRequest, AlterPartitionResponse,
+    AssignReplicasToDirsRequest, AssignReplicasToDirsResponse, BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse, BrokerRegistrationRequest, BrokerRegistrationResponse,
     ControllerRegistrationRequest, ControllerRegistrationResponse, CreatePartitionsRequest,
     CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
     DeleteTopicsResponse, ElectLeadersRequest, ElectLeadersResponse, IncrementalAlterConfigsRequest,
@@ -21,7 +22,7 @@ use super::QuorumController;
 use crate::api::{ApiError, ControllerResult, RequestContext};
 use crate::decide::producer_ids::PRODUCER_ID_BLOCK_SIZE;
 use crate::decide::{
-    Decider, configs, create_topics, elections, features, partitions, reassignments, topics,
+    Decider, client_quotas, configs, create_topics, elections, features, partitions, reassignments, topics,
 };
 
 impl QuorumController {
@@ -267,6 +268,15 @@ impl QuorumController {
             |d| d.incremental_alter_configs(context, request),
             |e| configs::incremental_error_response(request, e),
         )
+    }
+
+    /// AlterClientQuotas. DescribeClientQuotas is answered from the image.
+    pub fn handle_alter_client_quotas(
+        &mut self,
+        now: Time,
+        request: &AlterClientQuotasRequest,
+    ) -> ControllerResult<AlterClientQuotasResponse> {
+        self.decide(now, |d| d.alter_client_quotas(request), |e| client_quotas::error_response(request, e))
     }
 
     /// UpdateFeatures.

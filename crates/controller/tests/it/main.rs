@@ -4,6 +4,7 @@ mod cluster;
 mod configs;
 mod driver;
 mod properties;
+mod quotas;
 mod reference;
 mod reference_cluster;
 mod topics;

@@ -1,13 +1,12 @@
-//! Dynamic configurations and client quotas.
+//! Dynamic configurations.
 //!
-//! Invariant: a resource or entity without keys is not in its map.
+//! Invariant: a resource without keys is not in the map.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use protocol::records::metadata::client_quota_record::EntityData;
-use protocol::records::metadata::{ClientQuotaRecord, ConfigRecord};
+use protocol::records::metadata::ConfigRecord;
 use timeline::TimelineMap;
 
 use crate::record::VersionedRecord;
@@ -117,63 +116,6 @@ impl ConfigurationsImage {
                     resource_name: resource.name.to_string(),
                     name: name.clone(),
                     value: Some(value.clone()),
-                };
-                out.push(VersionedRecord::new(record, 0));
-            }
-        }
-    }
-}
-
-/// A user, client id or IP, or their combination; a name of `None` is the default entity of its type (KIP-546).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct ClientQuotaEntity {
-    /// Names by type (`user`, `client-id`, `ip`).
-    pub entries: BTreeMap<String, Option<String>>,
-}
-
-/// The quotas of all client entities.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct ClientQuotasImage {
-    /// Quotas by entity.
-    pub entities: TimelineMap<ClientQuotaEntity, Arc<BTreeMap<String, f64>>>,
-}
-
-impl ClientQuotasImage {
-    /// The entity that a record is about.
-    pub fn entity_of(record: &ClientQuotaRecord) -> ClientQuotaEntity {
-        let entries = record.entity.iter().map(|e| (e.entity_type.clone(), e.entity_name.clone())).collect();
-        ClientQuotaEntity { entries }
-    }
-
-    pub(super) fn replay(&mut self, record: &ClientQuotaRecord) {
-        let entity = Self::entity_of(record);
-        let mut quotas = self.entities.get(&entity).cloned().unwrap_or_default();
-        let map = Arc::make_mut(&mut quotas);
-        if record.remove {
-            map.remove(&record.key);
-        } else {
-            map.insert(record.key.clone(), record.value);
-        }
-        if map.is_empty() {
-            self.entities.remove(&entity);
-        } else {
-            self.entities.insert(entity, quotas);
-        }
-    }
-
-    pub(super) fn write(&self, out: &mut Vec<VersionedRecord>) {
-        for (entity, quotas) in &self.entities {
-            let data: Vec<EntityData> = entity
-                .entries
-                .iter()
-                .map(|(t, n)| EntityData { entity_type: t.clone(), entity_name: n.clone() })
-                .collect();
-            for (key, value) in quotas.iter() {
-                let record = ClientQuotaRecord {
-                    entity: data.clone(),
-                    key: key.clone(),
-                    value: *value,
-                    remove: false,
                 };
                 out.push(VersionedRecord::new(record, 0));
             }

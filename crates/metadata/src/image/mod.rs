@@ -6,6 +6,7 @@
 //! gives the same image (but for its provenance).
 //! Concurrency: published images are shared and never changed. A crash leaves nothing: the log and its snapshots hold all.
 
+pub mod client_quotas;
 mod cluster;
 mod configs;
 mod error;
@@ -15,8 +16,9 @@ mod topics;
 
 use bytes::Bytes;
 
+pub use client_quotas::{ClientQuotaEntity, ClientQuotasImage};
 pub use cluster::ClusterImage;
-pub use configs::{ClientQuotaEntity, ClientQuotasImage, ConfigResource, ConfigurationsImage, resource_type};
+pub use configs::{ConfigResource, ConfigurationsImage, resource_type};
 pub use error::{ReplayError, WriteLoss, WriteOptions};
 pub use features::FeaturesImage;
 pub use security::{AclsImage, DelegationTokensImage, ScramCredentialData, ScramImage, StandardAcl};
