@@ -277,18 +277,18 @@ impl<E: IndexEntry> Index<E> {
             loaded.last = Some(entry);
             loaded.tail.len() >= TAIL_CAPACITY
         };
-        if full { self.write(at) } else { Ok(()) }
+        if full { self.write(at).map(|_| ()) } else { Ok(()) }
     }
 
-    /// Writes the entries that wait in memory.
-    pub fn write(&self, at: At<'_>) -> io::Result<()> {
+    /// Writes the entries that wait in memory; false when there are none.
+    pub fn write(&self, at: At<'_>) -> io::Result<bool> {
         let _writing = self.writing.lock();
         let (file, bytes, position, count) = {
             let mut state = self.state.lock();
             let loaded = self.load(&mut state, at)?;
             let count = loaded.tail.len();
             if count == 0 {
-                return Ok(());
+                return Ok(false);
             }
             let position = u64::from(loaded.written) * E::SIZE as u64;
             let mut bytes = Vec::with_capacity(count * E::SIZE);
@@ -302,7 +302,7 @@ impl<E: IndexEntry> Index<E> {
             loaded.tail.drain(..count);
             loaded.written += count as u32;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Writes and syncs. Creates the file when it has no entries: the reference expects one.
@@ -379,14 +379,20 @@ impl<E: IndexEntry> Index<E> {
         }
     }
 
-    /// Gives the file the length of its entries.
-    pub fn trim(&self, at: At<'_>) -> io::Result<()> {
-        self.write(at)?;
+    /// Writes what waits and gives the file the length of its entries, making it when there is none. True when that
+    /// changed anything.
+    pub fn trim(&self, at: At<'_>) -> io::Result<bool> {
+        let waited = self.write(at)?;
         let mut state = self.state.lock();
         let written = self.load(&mut state, at)?.written;
         let len = u64::from(written) * E::SIZE as u64;
+        let existed = Self::existing_file(&mut state, at)?.is_some();
         let file = Self::file(&mut state, at)?;
-        if file.len()? != len { file.set_len(len) } else { Ok(()) }
+        let fits = file.len()? == len;
+        if !fits {
+            file.set_len(len)?;
+        }
+        Ok(waited || !existed || !fits)
     }
 
     fn keep(&self, state: &mut State<E>, file: &dyn File, kept: u32) -> io::Result<()> {

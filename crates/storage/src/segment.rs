@@ -477,7 +477,7 @@ impl LogSegment {
         self.times.lock().max = Some(max);
         self.is_dirty.store(true, Ordering::Release);
         self.append_time_index(fs, max)?;
-        self.with_time_index(fs, |index, at| index.write(at))
+        self.with_time_index(fs, |index, at| index.write(at)).map(|_| ())
     }
 
     fn read_largest_timestamp(&self, fs: &dyn FileSystem) -> io::Result<TimestampOffset> {
@@ -527,19 +527,19 @@ impl LogSegment {
 
     /// Completes the indexes: the last time index entry, and files where there are none yet.
     pub(crate) fn on_become_inactive(&self, fs: &dyn FileSystem) -> io::Result<()> {
-        let max = self.max_timestamp_so_far(fs)?;
-        self.is_dirty.store(true, Ordering::Release);
-        self.append_time_index(fs, max)?;
-        self.with_offset_index(fs, |index, at| index.trim(at))?;
-        self.with_time_index(fs, |index, at| index.trim(at))
+        self.complete_indexes(fs)?;
+        let offsets = self.with_offset_index(fs, |index, at| index.trim(at))?;
+        let times = self.with_time_index(fs, |index, at| index.trim(at))?;
+        if offsets || times {
+            self.is_dirty.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
-    /// Writes index entries that wait in memory, and a last time index entry.
+    /// Adds the last time index entry. It may wait in memory with others.
     pub(crate) fn complete_indexes(&self, fs: &dyn FileSystem) -> io::Result<()> {
         let max = self.max_timestamp_so_far(fs)?;
-        self.append_time_index(fs, max)?;
-        self.with_offset_index(fs, |index, at| index.write(at))?;
-        self.with_time_index(fs, |index, at| index.write(at))
+        self.append_time_index(fs, max)
     }
 
     /// Renames the files with `.deleted`; those that hold them open read on.

@@ -334,8 +334,12 @@ impl Loader<'_> {
         self.epochs.truncate_from_end(base);
         let mut index = unflushed;
         while let Some(segment) = self.segments.get(index).cloned() {
-            if index > unflushed {
+            if let Some(previous) =
+                index.checked_sub(1).filter(|at| *at >= unflushed).and_then(|at| self.segments.get(at))
+            {
                 self.producers.take_snapshot(self.fs, &self.path, false)?;
+                previous.on_become_inactive(self.fs)?;
+                previous.close();
             }
             let (cut, next_offset) = self.recover_segment(&segment, recovery_point)?;
             index += 1;
@@ -357,7 +361,11 @@ impl Loader<'_> {
         }
         let expiration = self.context.producer_id_expiration_ms();
         self.producers.remove_expired(self.now.wall_ms, expiration);
-        self.producers.take_snapshot(self.fs, &self.path, false)?;
+        if !self.producers.producers().is_empty() {
+            self.producers.take_snapshot(self.fs, &self.path, false)?;
+        }
+        // Descriptors are opened again by those who need them.
+        self.segments.iter().for_each(|segment| segment.close());
         Ok(())
     }
 
