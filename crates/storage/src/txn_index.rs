@@ -66,6 +66,8 @@ struct State {
     file: Option<Arc<dyn File>>,
     /// Entries, once known.
     len: Option<u32>,
+    /// There is a file, as far as is known: even an empty one must be synced, it may have been cut.
+    exists: bool,
     used: bool,
 }
 
@@ -76,12 +78,12 @@ pub struct TransactionIndex {
 impl TransactionIndex {
     /// An index that may have a file.
     pub fn existing() -> Self {
-        TransactionIndex { state: Mutex::new(State { file: None, len: None, used: false }) }
+        TransactionIndex { state: Mutex::new(State { file: None, len: None, exists: true, used: false }) }
     }
 
     /// An index that has none.
     pub fn empty() -> Self {
-        TransactionIndex { state: Mutex::new(State { file: None, len: Some(0), used: false }) }
+        TransactionIndex { state: Mutex::new(State { file: None, len: Some(0), exists: false, used: false }) }
     }
 
     fn load(state: &mut State, at: At<'_>) -> io::Result<u32> {
@@ -94,7 +96,10 @@ impl TransactionIndex {
                 state.file = Some(file);
                 len.map_err(|_| invalid_data("transaction index too long"))?
             }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => 0,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                state.exists = false;
+                0
+            }
             Err(e) => return Err(e),
         };
         state.len = Some(len);
@@ -107,6 +112,7 @@ impl TransactionIndex {
             return Ok(file.clone());
         }
         let file = at.open(OpenMode::Create)?;
+        state.exists = true;
         state.file = Some(file.clone());
         Ok(file)
     }
@@ -215,16 +221,14 @@ impl TransactionIndex {
         let mut state = self.state.lock();
         Self::load(&mut state, at)?;
         state.len = Some(0);
-        match &state.file {
-            Some(file) => file.set_len(0),
-            None => Ok(()),
-        }
+        if state.exists { Self::file(&mut state, at)?.set_len(0) } else { Ok(()) }
     }
 
     pub fn flush(&self, at: At<'_>) -> io::Result<()> {
         let file = {
             let mut state = self.state.lock();
-            if Self::load(&mut state, at)? == 0 && state.file.is_none() {
+            Self::load(&mut state, at)?;
+            if !state.exists {
                 return Ok(());
             }
             Self::file(&mut state, at)?
