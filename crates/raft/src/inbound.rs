@@ -561,7 +561,8 @@ impl RaftNode {
         if epoch < self.epoch() {
             return Some(ErrorCode::FENCED_LEADER_EPOCH);
         }
-        (remote_id < 0).then_some(ErrorCode::INVALID_REQUEST)
+        // No election could follow the last epoch there is; nobody gets there but by forging it.
+        (remote_id < 0 || epoch == i32::MAX).then_some(ErrorCode::INVALID_REQUEST)
     }
 
     fn validate_leader_only_request(&self, epoch: i32) -> Option<ErrorCode> {

@@ -15,6 +15,9 @@ use crate::types::{Endpoints, ReplicaKey, VoterNode, VoterSet};
 /// An observer that has not fetched for this long is forgotten.
 const OBSERVER_SESSION_TIMEOUT: Duration = Duration::from_millis(300_000);
 
+/// Observers that are remembered at once; far more than a cluster has brokers. Others are served but not described.
+const MAX_OBSERVERS: usize = 10_000;
+
 /// What the leader knows of one replica.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicaState {
@@ -137,14 +140,14 @@ impl LeaderState {
     }
 
     pub(crate) fn observer_states(&mut self, now: Time) -> impl Iterator<Item = &ReplicaState> {
-        let local = self.local.key;
-        self.observers.retain(|key, state| {
-            *key == local
-                || state
-                    .last_fetch
-                    .is_some_and(|at| now.monotonic.saturating_sub(at) < OBSERVER_SESSION_TIMEOUT)
-        });
+        self.forget_inactive_observers(now);
         self.observers.values()
+    }
+
+    fn forget_inactive_observers(&mut self, now: Time) {
+        let local = self.local.key;
+        let is_active = |at: Duration| now.monotonic.saturating_sub(at) < OBSERVER_SESSION_TIMEOUT;
+        self.observers.retain(|key, state| *key == local || state.last_fetch.is_some_and(is_active));
     }
 
     /// When the leader gives up for want of a following majority; never while it is the only voter.
@@ -213,6 +216,13 @@ impl LeaderState {
     pub(crate) fn update_replica_state(&mut self, key: ReplicaKey, now: Time, fetch_offset: i64) -> bool {
         if key.id < 0 || key.id == self.local.key.id {
             return false;
+        }
+        if !self.is_voter(&key) && self.observers.len() >= MAX_OBSERVERS && !self.observers.contains_key(&key)
+        {
+            self.forget_inactive_observers(now);
+            if self.observers.len() >= MAX_OBSERVERS {
+                return false;
+            }
         }
         let leader_end = Some(self.log_end_offset);
         self.replica_state(key).fetched(now, fetch_offset, leader_end);

@@ -379,7 +379,7 @@ impl RaftNode {
             Some(id) => epoch != self.epoch() || known.is_none_or(|known| known == id),
             None => true,
         };
-        if !is_consistent {
+        if !is_consistent || epoch == i32::MAX {
             return false;
         }
         let is_later = epoch > self.epoch();

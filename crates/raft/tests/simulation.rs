@@ -10,7 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use protocol::messages::{DescribeQuorumRequest, describe_quorum_request};
+use protocol::messages::{
+    BeginQuorumEpochRequest, DescribeQuorumRequest, EndQuorumEpochRequest, FetchRequest,
+    FetchSnapshotRequest, VoteRequest, begin_quorum_epoch_request, describe_quorum_request,
+    end_quorum_epoch_request, fetch_request, fetch_snapshot_request, vote_request,
+};
 use protocol::{ErrorCode, Records, Uuid};
 use raft::batches::{ControlRecord, control_records};
 use raft::{
@@ -714,5 +718,158 @@ fn the_quorum_is_described_by_its_leader_only() {
         (leader, "other", ErrorCode::UNKNOWN_TOPIC_OR_PARTITION),
     ] {
         assert_eq!(ask(id, topic, 2).topics[0].partitions[0].error_code, error.0);
+    }
+}
+
+/// A request with fields drawn from the edges of their ranges and from values that make sense.
+fn strange_request(random: &mut Random, epoch: i32, end: i64) -> RaftRequest {
+    let int = |random: &mut Random| {
+        let near = [epoch - 1, epoch, epoch + 1, 0, 1, 2, 3];
+        let all = [-1, i32::MIN, i32::MAX, 9];
+        if random.one_in(6) { all[random.below(4) as usize] } else { near[random.below(7) as usize] }
+    };
+    let long =
+        |random: &mut Random| [-1, i64::MIN, i64::MAX, 0, 1, end - 1, end, end + 1][random.below(8) as usize];
+    let id = |random: &mut Random| {
+        [directory(1), directory(2), Uuid::ZERO, Uuid([9; 16])][random.below(4) as usize]
+    };
+    let name = if random.one_in(20) { "other" } else { "__cluster_metadata" }.to_owned();
+    let cluster_id = [None, Some("x"), Some(CLUSTER_ID)][random.below(40).min(2) as usize].map(str::to_owned);
+    match random.below(5) {
+        0 => {
+            let partition = vote_request::PartitionData {
+                partition_index: 0,
+                replica_epoch: int(random),
+                replica_id: int(random),
+                replica_directory_id: id(random),
+                voter_directory_id: id(random),
+                last_offset_epoch: int(random),
+                last_offset: long(random),
+                pre_vote: random.one_in(2),
+            };
+            let topic = vote_request::TopicData { topic_name: name, partitions: vec![partition] };
+            RaftRequest::Vote(VoteRequest { cluster_id, voter_id: int(random), topics: vec![topic] })
+        }
+        1 => {
+            let partition = begin_quorum_epoch_request::PartitionData {
+                partition_index: 0,
+                voter_directory_id: id(random),
+                leader_id: int(random),
+                leader_epoch: int(random),
+            };
+            let topic =
+                begin_quorum_epoch_request::TopicData { topic_name: name, partitions: vec![partition] };
+            let request = BeginQuorumEpochRequest {
+                cluster_id,
+                voter_id: int(random),
+                topics: vec![topic],
+                ..Default::default()
+            };
+            RaftRequest::BeginQuorumEpoch(request)
+        }
+        2 => {
+            let partition = end_quorum_epoch_request::PartitionData {
+                leader_id: int(random),
+                leader_epoch: int(random),
+                preferred_successors: vec![int(random); random.below(40) as usize],
+                ..Default::default()
+            };
+            let topic = end_quorum_epoch_request::TopicData { topic_name: name, partitions: vec![partition] };
+            RaftRequest::EndQuorumEpoch(EndQuorumEpochRequest {
+                cluster_id,
+                topics: vec![topic],
+                ..Default::default()
+            })
+        }
+        3 => {
+            let partition = fetch_request::FetchPartition {
+                current_leader_epoch: int(random),
+                fetch_offset: long(random),
+                last_fetched_epoch: int(random),
+                replica_directory_id: id(random),
+                high_watermark: long(random),
+                ..Default::default()
+            };
+            let topic = fetch_request::FetchTopic {
+                topic_id: Uuid::METADATA_TOPIC_ID,
+                partitions: vec![partition],
+                ..Default::default()
+            };
+            let (max_bytes, max_wait_ms) = (int(random), int(random));
+            let replica_state = fetch_request::ReplicaState { replica_id: int(random), ..Default::default() };
+            RaftRequest::Fetch(FetchRequest {
+                cluster_id,
+                replica_state,
+                max_bytes,
+                max_wait_ms,
+                topics: vec![topic],
+                ..Default::default()
+            })
+        }
+        _ => {
+            let partition = fetch_snapshot_request::PartitionSnapshot {
+                current_leader_epoch: int(random),
+                snapshot_id: fetch_snapshot_request::SnapshotId {
+                    end_offset: long(random),
+                    epoch: int(random),
+                },
+                position: long(random),
+                ..Default::default()
+            };
+            let topic = fetch_snapshot_request::TopicSnapshot { name, partitions: vec![partition] };
+            let (replica_id, max_bytes) = (int(random), int(random));
+            RaftRequest::FetchSnapshot(FetchSnapshotRequest {
+                cluster_id,
+                replica_id,
+                max_bytes,
+                topics: vec![topic],
+            })
+        }
+    }
+}
+
+#[test]
+fn strange_requests_are_answered_once_and_never_panic() {
+    for seed in 0..200 {
+        let mut cluster = Cluster::new(seed, [1, 3][seed as usize % 2], 1, seed % 3 != 0);
+        cluster.faults = false;
+        for _ in 0..2500 {
+            cluster.step();
+        }
+        let mut random = Random(seed ^ 0xABCD);
+        for request_id in 1_000_000..1_000_060 {
+            let id = 1 + random.below(cluster.replicas.len() as u64) as i32;
+            let mut now = cluster.now();
+            let node = cluster.replicas.get_mut(&id).unwrap().node.as_mut().unwrap();
+            let request = strange_request(&mut random, node.epoch(), node.log_end_offset());
+            let described = format!("{request:?}");
+            let inbound = InboundRequest {
+                request_id,
+                api_version: version_of(&request),
+                listener_name: LISTENER.into(),
+                request,
+            };
+            let epoch = node.epoch();
+            node.handle_request(now, inbound);
+            // A fetch may wait; none waits longer than it asked to, and none here asks for more than ten seconds or for ever.
+            let mut answers = 0;
+            for _ in 0..3 {
+                while let Some(output) = node.poll_output() {
+                    match output {
+                        Output::SendResponse { request_id: answered, .. } if answered == request_id => {
+                            answers += 1
+                        }
+                        Output::Flush { end_offset } => node.handle_log_flushed(now, end_offset),
+                        _ => {}
+                    }
+                }
+                if answers == 0 {
+                    now.monotonic += Duration::from_millis(u64::from(u32::MAX));
+                    node.poll(now);
+                }
+            }
+            assert_eq!(answers, 1, "seed {seed}: {described}");
+            assert!(node.epoch() >= epoch);
+        }
     }
 }
