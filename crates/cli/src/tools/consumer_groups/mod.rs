@@ -223,12 +223,14 @@ async fn act(options: &CommandOptions, io: &mut Io) -> Result<(), Failure> {
 fn re2_complaint(error: &regex_syntax::Error) -> String {
     use regex_syntax::ast::ErrorKind;
     let regex_syntax::Error::Parse(error) = error else { return "invalid character class range".to_owned() };
+    let start = error.span().start.offset;
+    let operator: String = error.pattern().get(start..).unwrap_or_default().chars().take(1).collect();
     let span = error.pattern().get(error.span().start.offset..error.span().end.offset).unwrap_or_default();
     match error.kind() {
         ErrorKind::ClassUnclosed => "missing closing ]".to_owned(),
         ErrorKind::GroupUnclosed => "missing closing )".to_owned(),
         ErrorKind::GroupUnopened => "unexpected )".to_owned(),
-        ErrorKind::RepetitionMissing => format!("missing argument to repetition operator: `{span}`"),
+        ErrorKind::RepetitionMissing => format!("missing argument to repetition operator: `{operator}`"),
         ErrorKind::ClassRangeInvalid => format!("invalid character class range: `{span}`"),
         ErrorKind::EscapeUnexpectedEof => "trailing backslash at end of expression".to_owned(),
         ErrorKind::EscapeUnrecognized => format!("invalid escape sequence: `{span}`"),
