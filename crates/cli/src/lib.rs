@@ -6,6 +6,7 @@
 //! directory through `storage` and `metadata`.
 
 pub mod admin;
+pub mod argparse;
 pub mod failure;
 pub mod filter;
 pub mod io;
