@@ -118,6 +118,7 @@ def mask(text, flags, env):
     text = re.sub(r'\b1[789]\d{11}\b', '<time>', text)
     text = re.sub(r'\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,:]\d{3}', '<date>', text)
     text = re.sub(r'\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b', '<uuid>', text)
+    text = re.sub(r'Epoch: \d+$', 'Epoch: <n>', text, flags=re.M)  # the metadata log's end, of finalized features
     if '@numbers' in flags:
         text = re.sub(r'-?\d+(\.\d+)?(E-?\d+)?|NaN|Infinity', '#', text)
         text = re.sub(r' +', ' ', text)

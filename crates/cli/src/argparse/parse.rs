@@ -54,9 +54,7 @@ impl Parser {
                 Some(name) => match std::fs::read_to_string(name) {
                     Ok(content) => expanded.extend(content.lines().map(str::to_owned)),
                     Err(_) => {
-                        return Err(
-                            self.refuse(&[], &format!("Could not read arguments from file '{name}'"))
-                        );
+                        return Err(self.refuse(&[], &format!("Could not read arguments from file '{name}'")));
                     }
                 },
             }
@@ -234,8 +232,10 @@ impl Level<'_> {
         if body.chars().count() < 2 {
             return refusal;
         }
-        let flags = self.parser.arguments.iter().filter(|argument| !argument.own).flat_map(|it| it.flags.iter());
-        let subjects = flags.map(|flag| (*flag, flag.trim_start_matches('-'))).filter(|(_, body)| body.len() > 1);
+        let flags =
+            self.parser.arguments.iter().filter(|argument| !argument.own).flat_map(|it| it.flags.iter());
+        let subjects =
+            flags.map(|flag| (*flag, flag.trim_start_matches('-'))).filter(|(_, body)| body.len() > 1);
         with_hint(refusal, &text::did_you_mean(body, subjects))
     }
 

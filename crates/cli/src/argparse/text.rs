@@ -154,7 +154,8 @@ impl Parser {
 
     /// The flags; only those that must be given when this is the parent of a command.
     fn syntax(&self, required_only: bool) -> Vec<String> {
-        let is_exclusive = |argument: &&Argument| self.group_of(argument).is_some_and(|group| group.exclusive);
+        let is_exclusive =
+            |argument: &&Argument| self.group_of(argument).is_some_and(|group| group.exclusive);
         let shown = |argument: &&Argument| !argument.own && (!required_only || argument.required);
         let plain = self.arguments.iter().filter(shown).filter(|argument| !is_exclusive(argument));
         let mut words: Vec<String> = plain.map(Argument::bracketed_syntax).collect();
@@ -195,7 +196,8 @@ impl Parser {
                 ));
             }
         }
-        let titled = |argument: &&Argument| self.group_of(argument).is_some_and(|group| !group.title.is_empty());
+        let titled =
+            |argument: &&Argument| self.group_of(argument).is_some_and(|group| !group.title.is_empty());
         text.push_str("\noptional arguments:\n");
         for argument in self.arguments.iter().filter(|argument| !titled(argument) && !argument.own) {
             text.push_str(&self.help_of(argument));
@@ -248,7 +250,8 @@ pub(super) fn did_you_mean<'a>(body: &str, subjects: impl Iterator<Item = (&'a s
         .map(|(subject, own)| (if own.starts_with(body) { 0 } else { distance(body, own) }, subject))
         .collect();
     candidates.sort_unstable();
-    let Some(nearest) = candidates.first().map(|(distance, _)| *distance).filter(|nearest| *nearest < FAR) else {
+    let Some(nearest) = candidates.first().map(|(distance, _)| *distance).filter(|nearest| *nearest < FAR)
+    else {
         return String::new();
     };
     let listed = candidates.iter().take_while(|(distance, _)| *distance == nearest);

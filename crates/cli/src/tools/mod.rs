@@ -1,6 +1,7 @@
 //! The tools, one module each, and the table by which they are found.
 
 mod api_versions;
+mod cluster;
 mod common;
 mod configs;
 mod console_consumer;
@@ -9,9 +10,12 @@ mod consumer_groups;
 mod coordinator_json;
 mod delete_records;
 mod deserializer;
+mod features;
 mod formatter;
 mod get_offsets;
 mod line_reader;
+mod online;
+mod quorum;
 mod topics;
 
 use crate::Invocation;
@@ -27,6 +31,9 @@ const NAMES: &[&str] = &[
     "kafka-get-offsets",
     "kafka-delete-records",
     "kafka-broker-api-versions",
+    "kafka-cluster",
+    "kafka-features",
+    "kafka-metadata-quorum",
 ];
 
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -47,6 +54,9 @@ pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
         "kafka-get-offsets" => get_offsets::run(arguments, io).await,
         "kafka-delete-records" => delete_records::run(arguments, io).await,
         "kafka-broker-api-versions" => api_versions::run(arguments, io).await,
+        "kafka-cluster" => cluster::run(arguments, io).await,
+        "kafka-features" => features::run(arguments, io).await,
+        "kafka-metadata-quorum" => quorum::run(arguments, io).await,
         "kafka-consumer-groups" => consumer_groups::run(arguments, io).await,
         "kafka-console-producer" => console_producer::run(arguments, io).await,
         other => Err(End::message(format!("{other} is not part of this program"))),
