@@ -7,6 +7,7 @@
 
 mod api;
 mod decide;
+mod deferred;
 mod heartbeat;
 mod partition_change;
 mod periodic;
@@ -22,5 +23,6 @@ pub use api::{
     Access, AccessCheck, AllowAll, ApiError, ControllerResult, MAX_RECORDS_PER_BATCH,
     MAX_RECORDS_PER_USER_OP, RequestContext, SeededRandom,
 };
+pub use deferred::DeferredEventQueue;
 pub use quorum::{Completion, QuorumController};
 pub use settings::{ControllerSettings, LocalFeatures};

@@ -485,3 +485,34 @@ fn features_move_where_every_node_can_follow() {
     assert_eq!(d.controller.image().features.level("streams.version"), 0);
     assert_eq!(update(&mut d, "streams.version", 1, 1), (ErrorCode::NONE, None, 1));
 }
+
+#[test]
+fn every_metadata_version_writes_records_that_it_can_hold() {
+    for version in MetadataVersion::all().filter(|v| v.is_production()) {
+        let mut d = Driver::new(&[], bootstrap(version, &[]));
+        d.register_and_unfence(1);
+        d.register_and_unfence(2);
+        let id = d.create_assigned("t", &[&[1, 2], &[2, 1]]);
+        d.heartbeat(1, |r| {
+            r.offline_log_dirs = vec![dir(1, 9)];
+            r.cordoned_log_dirs = Some(vec![dir(1, 9)]);
+        });
+        let p = d.partition(&id, 0);
+        let request = alter_isr(&d, id, 0, &p, &[1]);
+        let context = d.context(3);
+        let result = d.controller.handle_alter_partition(d.now, &context, &request);
+        d.submit(result);
+        let bumped = version.is_leader_epoch_bump_required_on_isr_shrink();
+        assert_eq!(d.partition(&id, 0).leader_epoch, i32::from(bumped), "{version}");
+        d.heartbeat(2, |r| r.want_shut_down = true);
+        d.heartbeat(2, |r| r.want_fence = true);
+        d.advance(SESSION_MS + 1);
+        d.register(&Driver::registration(2, 2));
+        let image = d.controller.image();
+        let snapshot = image.write_encoded(image.write_options().unwrap()).unwrap();
+        assert!(snapshot.len() >= 6, "{version}");
+        let has_dirs =
+            d.partition(&id, 0).directories.iter().any(|d| *d != metadata::directory_id::MIGRATING);
+        assert_eq!(has_dirs, version.is_directory_assignment_supported(), "{version}");
+    }
+}

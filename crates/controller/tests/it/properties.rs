@@ -254,3 +254,40 @@ fn a_bootstrap_transaction_that_was_cut_off_is_aborted_and_written_again() {
     assert_eq!(c.image().features.metadata_version, Some(MetadataVersion::LATEST_PRODUCTION));
     assert_eq!(c.last_stable_offset(), 3 + again.records.len() as i64 - 1);
 }
+
+proptest! {
+    #[test]
+    fn garbled_logs_are_refused_or_replayed_but_never_panic(
+        flips in proptest::collection::vec((any::<usize>(), any::<usize>(), any::<u8>()), 1..20),
+        cluster in any::<bool>(),
+    ) {
+        let hex = if cluster {
+            include_str!("../data/reference-cluster-log.hex")
+        } else {
+            include_str!("../data/reference-log.hex")
+        };
+        let mut log: Vec<Vec<u8>> =
+            crate::reference::records_of(hex).into_iter().map(|(_, v)| v.to_vec()).collect();
+        for (record, byte, xor) in flips {
+            let count = log.len();
+            let value = &mut log[record % count];
+            let length = value.len();
+            value[byte % length] ^= xor;
+        }
+        let settings = controller::ControllerSettings::new("c", server(&[]), vec![1]);
+        let mut c = QuorumController::new(settings, bootstrap(MetadataVersion::LATEST_PRODUCTION, &[]));
+        let mut loader = MetadataLoader::default();
+        for (offset, value) in (0..).zip(log) {
+            let Ok(record) = VersionedRecord::decode(value.into()) else { continue };
+            let _ = c.handle_commit(offset, 1, std::slice::from_ref(&record));
+            let _ = loader.load_batch(offset, 1, 0, std::slice::from_ref(&record));
+            loader.flush();
+        }
+        if let Some(options) = loader.image().write_options() {
+            let _ = loader.image().write_encoded(options);
+        }
+        if let Ok(result) = c.become_active(record::Time::ZERO, 2, 10_000) {
+            let _ = c.complete(record::Time::ZERO, result);
+        }
+    }
+}
