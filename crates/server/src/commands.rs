@@ -12,6 +12,10 @@ use std::process::ExitCode;
 /// Where the image expects a mounted configuration.
 const MOUNTED_PROPERTIES: &str = "/mnt/shared/config/server.properties";
 
+/// Kafka's default of 3 s would hold back the first message of every new group. The image's own configuration, which any
+/// `KAFKA_*` variable discards, sets 0.
+const REBALANCE_DELAY: &str = "group.initial.rebalance.delay.ms";
+
 const USAGE: &str = "usage: bitacora [--ephemeral] [--override NAME=VALUE]...
        bitacora server FILE [--override NAME=VALUE]...
        bitacora container [NAME=VALUE]...
@@ -119,16 +123,21 @@ pub fn container(arguments: &[String]) -> ExitCode {
         Ok(configured) => configured,
         Err(error) => return fail(&error.to_string()),
     };
-    let properties = match Properties::parse(&configured.properties) {
+    let mut properties = match Properties::parse(&configured.properties) {
         Ok(properties) => properties,
         Err(error) => return fail(&error.to_string()),
     };
+    let mut notices = configured.notices;
+    if !properties.contains(REBALANCE_DELAY) {
+        properties.set(REBALANCE_DELAY, "0");
+        notices.push(format!("{REBALANCE_DELAY} is not set and becomes 0, as in the image's own configuration: a group's first member does not wait for others"));
+    }
     run(Launch {
         properties,
         format_when_new: Some(configured.cluster_id),
         print_ports: false,
         ephemeral_dir: None,
-        notices: configured.notices,
+        notices,
     })
 }
 
