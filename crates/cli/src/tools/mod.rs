@@ -16,12 +16,13 @@ mod get_offsets;
 mod line_reader;
 mod online;
 mod quorum;
+mod storage;
 mod topics;
 
 use crate::Invocation;
 use crate::io::{End, Io};
 
-/// Every tool's name; a trailing `.sh` is accepted too.
+/// Every tool's name; a trailing `.sh` is accepted too, and a missing `kafka-`.
 const NAMES: &[&str] = &[
     "kafka-topics",
     "kafka-console-producer",
@@ -34,6 +35,7 @@ const NAMES: &[&str] = &[
     "kafka-cluster",
     "kafka-features",
     "kafka-metadata-quorum",
+    "kafka-storage",
 ];
 
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -42,7 +44,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 pub fn by_name(name: &str) -> Option<&'static str> {
     let name = name.strip_suffix(".sh").unwrap_or(name);
-    names().find(|tool| *tool == name)
+    // `bitacora storage` is short for `bitacora kafka-storage`.
+    names().find(|tool| *tool == name || tool.strip_prefix("kafka-") == Some(name))
 }
 
 pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
@@ -55,6 +58,7 @@ pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
         "kafka-delete-records" => delete_records::run(arguments, io).await,
         "kafka-broker-api-versions" => api_versions::run(arguments, io).await,
         "kafka-cluster" => cluster::run(arguments, io).await,
+        "kafka-storage" => storage::run(arguments, io),
         "kafka-features" => features::run(arguments, io).await,
         "kafka-metadata-quorum" => quorum::run(arguments, io).await,
         "kafka-consumer-groups" => consumer_groups::run(arguments, io).await,
