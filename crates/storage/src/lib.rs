@@ -19,6 +19,7 @@ pub mod metadata_log;
 pub mod names;
 mod offsets;
 pub mod producer;
+mod regions;
 pub mod segment;
 pub mod txn_index;
 

@@ -43,21 +43,26 @@ struct Model {
     /// The greatest log start there ever was: a start that was lost in a crash brings records back, but not what
     /// their producers were known for.
     producer_floor: i64,
+    /// Where the log ends if it holds nothing: a start behind everything that survived begins an empty log there.
+    empty_end: i64,
     epoch: i32,
     next_sequence: BTreeMap<i64, i32>,
     open_txns: BTreeMap<i64, i64>,
     /// A batch that may have reached the log although its append failed: the power went off.
     in_flight: Option<Bytes>,
+    /// A truncation that was interrupted.
+    truncating: Option<i64>,
 }
 
 impl Model {
     fn end(&self) -> i64 {
-        self.batches.last().map_or(0, |batch| batch.last_offset + 1)
+        self.batches.last().map_or(0, |batch| batch.last_offset + 1).max(self.empty_end)
     }
 
     fn truncate(&mut self, offset: i64) {
         self.batches.retain(|batch| batch.last_offset < offset);
         self.flushed = self.flushed.min(offset);
+        self.empty_end = self.empty_end.min(offset);
         self.replay();
     }
 
@@ -207,7 +212,9 @@ impl Round<'_> {
         let target = self.random.pick(start as u64..end as u64 + 1) as i64;
         let target = self.model.batches.iter().map(|b| b.base_offset).find(|o| *o >= target).unwrap_or(end);
         self.model.flushed = self.model.flushed.min(target);
+        self.model.truncating = Some(target);
         self.manager.truncate_to(&partition(), target, self.now()).map_err(|e| e.to_string())?;
+        self.model.truncating = None;
         self.model.truncate(target);
         self.model.log_start = self.model.log_start.min(target);
         Ok(())
@@ -277,9 +284,11 @@ fn check(log: &UnifiedLog, model: &mut Model, context: &str) {
     assert_eq!(offset, end, "{context}");
     // What lies below the log's start is gone for good; the rest is what the log holds now.
     expected.retain(|written| written.last_offset < start);
+    model.empty_end = if found.is_empty() { end } else { 0 };
     expected.extend(found);
     model.batches = expected;
     model.in_flight = None;
+    model.truncating = None;
     model.producer_floor = model.producer_floor.max(model.log_start);
     model.flushed = model.flushed.min(end);
     model.log_start = start;
@@ -369,6 +378,7 @@ fn run_seed(seed: u64) {
     sim.fs.create_dir_all(Path::new("/node")).unwrap();
     sim.fs.sync_dir(Path::new("/")).unwrap();
     let mut model = Model::default();
+    let mut durable = 0;
     for round in 0..ROUNDS {
         let context = format!("seed {seed} round {round}");
         // Sometimes the power goes off while the logs are being recovered.
@@ -376,10 +386,14 @@ fn run_seed(seed: u64) {
             sim.fs.power_off_at(sim.fs.operations() + random.pick(1..30));
             let interrupted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(open(&sim))));
             let _ = interrupted;
+            // What a kill left in the page cache may be lost now.
+            model.flushed = model.flushed.min(durable);
             sim.fs.crash(random.next());
         }
         let (manager, log) = open(&sim);
         check(&log, &mut model, &context);
+        // Nothing of it is durable that was not: a kill only kept it.
+        model.flushed = model.flushed.min(durable);
         let mut current = Round { sim: &sim, random: &random, manager, log, model: &mut model };
         let cut_at = sim.fs.operations() + random.pick(1..250);
         if round + 1 == ROUNDS && random.one_in(4) {
@@ -401,7 +415,15 @@ fn run_seed(seed: u64) {
             let _ = current.step();
         }
         drop(current);
-        sim.fs.crash(random.next());
+        if random.one_in(4) {
+            // A killed process: the page cache stays, and with it everything that was appended.
+            durable = model.flushed;
+            model.flushed = model.end().min(model.truncating.unwrap_or(i64::MAX));
+            sim.fs.kill();
+        } else {
+            sim.fs.crash(random.next());
+            durable = model.flushed;
+        }
         sim.clock.restart();
     }
     let (_, log) = open(&sim);
