@@ -110,7 +110,10 @@ impl UnifiedLog {
         active.on_become_inactive(self.fs()).map_err(|e| self.fail(doing, e))?;
         self.flush_to(self.log_end_offset(), now)?;
         self.flush_epochs()?;
-        let taken = writer.producers.take_snapshot(self.fs(), &self.dir.path(), true);
+        let dir = self.dir.path();
+        let taken = writer.producers.take_snapshot(self.fs(), &dir, true);
+        // The next start trusts the snapshot instead of the log: its name must be as durable as the records.
+        let taken = taken.and_then(|taken| if taken.is_some() { self.fs().sync_dir(&dir) } else { Ok(()) });
         taken.map_err(|e| self.fail("Error while taking producer state snapshot for", e))?;
         writer.closed = true;
         self.segments.load().iter().for_each(|segment| segment.close());

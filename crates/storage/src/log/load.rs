@@ -379,7 +379,6 @@ impl Loader<'_> {
             self.params.log_start_offset,
             offset,
             self.now,
-            false,
         )
     }
 
@@ -479,7 +478,6 @@ impl Loader<'_> {
                 log_start,
                 log_end,
                 self.now,
-                self.params.had_clean_shutdown,
             )?;
         }
         let recovery_point = if self.params.had_clean_shutdown {

@@ -214,19 +214,9 @@ pub(super) fn rebuild_producer_state(
     log_start_offset: i64,
     last_offset: i64,
     now: Time,
-    after_clean_shutdown: bool,
 ) -> io::Result<()> {
     let fs = &*context.env.fs;
-    let mut wanted: Vec<i64> = segments.iter().rev().take(2).map(|segment| segment.base_offset()).collect();
-    if after_clean_shutdown && producers.latest_snapshot_offset().is_none() {
-        // A log of before the idempotent producer, or a new one: there is nothing to read.
-        wanted.reverse();
-        for offset in wanted.into_iter().chain([last_offset]) {
-            producers.set_map_end_offset(offset);
-            producers.take_snapshot(fs, dir, false)?;
-        }
-        return Ok(());
-    }
+    let wanted: Vec<i64> = segments.iter().rev().take(2).map(|segment| segment.base_offset()).collect();
     let was_empty = producers.is_empty() && producers.map_end_offset() >= last_offset;
     let expiration = context.producer_id_expiration_ms();
     producers.truncate_and_reload(fs, dir, log_start_offset, last_offset, now.wall_ms, expiration)?;
@@ -308,7 +298,6 @@ impl UnifiedLog {
         writer: &mut Writer,
         last_offset: i64,
         now: Time,
-        after_clean_shutdown: bool,
     ) -> Result<(), StorageError> {
         let rebuilt = rebuild_producer_state(
             &self.context,
@@ -319,7 +308,6 @@ impl UnifiedLog {
             self.log_start_offset(),
             last_offset,
             now,
-            after_clean_shutdown,
         );
         rebuilt.map_err(|e| self.fail("Error while rebuilding producer state of", e))
     }

@@ -52,7 +52,7 @@ impl UnifiedLog {
         self.set_log_end(target_offset);
         self.epochs.lock().truncate_from_end(target_offset);
         self.log_start_offset.fetch_min(target_offset, Ordering::AcqRel);
-        self.rebuild_producers(&mut writer, target_offset, now, false)?;
+        self.rebuild_producers(&mut writer, target_offset, now)?;
         if self.high_watermark() >= self.log_end_offset() {
             let end = self.log_end.load();
             self.set_high_watermark(&mut writer, end);
@@ -101,7 +101,7 @@ impl UnifiedLog {
             .truncate_fully_and_start_at(self.fs(), &dir, new_offset)
             .map_err(|e| self.fail(doing, e))?;
         self.log_start_offset.store(log_start_offset.unwrap_or(new_offset), Ordering::Release);
-        self.rebuild_producers(writer, new_offset, now, false)?;
+        self.rebuild_producers(writer, new_offset, now)?;
         let end = self.log_end.load();
         self.set_high_watermark(writer, end);
         self.update_first_unstable_offset(writer);
