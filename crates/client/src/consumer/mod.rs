@@ -9,6 +9,7 @@ mod assignor;
 mod config;
 mod fetch;
 mod group;
+mod position;
 
 pub use assignor::Assignor;
 pub use config::{ConsumerConfig, OffsetReset};
@@ -19,8 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use protocol::messages::{FetchRequest, FetchResponse, ListOffsetsRequest, MetadataResponse};
+use protocol::messages::{FetchRequest, FetchResponse, MetadataResponse};
 use protocol::{ErrorCode, Uuid};
 use record::TopicPartition;
 use tokio::sync::mpsc;
@@ -36,9 +36,6 @@ use group::{Event, GroupMember};
 const MAX_BUFFERED_ANSWERS: usize = 2;
 /// How often background duties (metadata, commits) are looked at while nothing else happens.
 const TICK: Duration = Duration::from_millis(100);
-
-const EARLIEST: i64 = -2;
-const LATEST: i64 = -1;
 
 /// Where to read from next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -397,100 +394,6 @@ impl Consumer {
                 self.group = Some(GroupMember::join(cluster, config, group_id, topics, partitions));
             }
         }
-    }
-
-    /// Gives every partition without a position one: what was sought, what is committed, or the reset policy's.
-    async fn find_positions(&mut self) -> Result<(), ClientError> {
-        let lost = |(partition, state): (&TopicPartition, &Partition)| {
-            (state.position.is_none() && state.seek.is_none()).then(|| partition.clone())
-        };
-        let lost: Vec<TopicPartition> = self.partitions.iter().filter_map(lost).collect();
-        if let (Some(group), false) = (self.config.group_id.clone(), lost.is_empty()) {
-            let stable = true;
-            let committed = offsets::fetch_committed(&self.cluster, &group, Some(&lost), stable).await?;
-            for (partition, found) in committed {
-                if let Some(state) = self.partitions.get_mut(&partition) {
-                    state.leader_epoch = found.leader_epoch;
-                    state.start_at(found.offset);
-                }
-            }
-        }
-        let mut lookups: BTreeMap<i64, Vec<TopicPartition>> = BTreeMap::new();
-        for (partition, state) in self.partitions.iter().filter(|(_, state)| state.position.is_none()) {
-            let timestamp = match (state.seek, self.config.offset_reset) {
-                (Some(Position::Beginning), _) | (None, OffsetReset::Earliest) => EARLIEST,
-                (Some(Position::End), _) | (None, OffsetReset::Latest) => LATEST,
-                (Some(Position::Offset(_)), _) => continue,
-                (None, OffsetReset::ByDuration(back)) => {
-                    crate::wall_clock_ms() - i64::try_from(back.as_millis()).unwrap_or(i64::MAX)
-                }
-                (None, OffsetReset::None) => {
-                    let message =
-                        format!("Undefined offset with no reset policy for partitions: [{partition}]");
-                    return Err(ClientError::Config(message));
-                }
-            };
-            lookups.entry(timestamp).or_default().push(partition.clone());
-        }
-        for (timestamp, partitions) in lookups {
-            self.look_up(timestamp, &partitions).await?;
-        }
-        Ok(())
-    }
-
-    async fn look_up(&mut self, timestamp: i64, partitions: &[TopicPartition]) -> Result<(), ClientError> {
-        let mut by_node: BTreeMap<i32, BTreeMap<String, Vec<ListOffsetsPartition>>> = BTreeMap::new();
-        for partition in partitions {
-            let Some(leader) = self.leaders.get(partition).filter(|leader| leader.node >= 0) else {
-                self.metadata_wanted = true;
-                continue;
-            };
-            let wanted = ListOffsetsPartition {
-                partition_index: partition.partition,
-                current_leader_epoch: leader.epoch,
-                timestamp,
-            };
-            by_node
-                .entry(leader.node)
-                .or_default()
-                .entry(partition.topic.to_string())
-                .or_default()
-                .push(wanted);
-        }
-        for (node, topics) in by_node {
-            let connection = self.cluster.connection(Target::Node(node)).await?;
-            let version = connection.version_of::<ListOffsetsRequest>()?;
-            let request = ListOffsetsRequest {
-                replica_id: -1,
-                isolation_level: i8::from(self.config.read_committed),
-                topics: topics
-                    .into_iter()
-                    .map(|(name, partitions)| ListOffsetsTopic { name, partitions })
-                    .collect(),
-                timeout_ms: if version < 10 { 0 } else { 30_000 },
-            };
-            let response = connection.send_version(&request, version).await?;
-            for topic in response.topics {
-                for found in topic.partitions {
-                    let partition = TopicPartition {
-                        topic: topic.name.as_str().into(),
-                        partition: found.partition_index,
-                    };
-                    ApiError::check(found.error_code, None)?;
-                    // Nothing is that young: the end is where such a record will be.
-                    let offset = match found.offset {
-                        -1 if timestamp >= 0 => None,
-                        offset => Some(offset),
-                    };
-                    match (offset, self.partitions.get_mut(&partition)) {
-                        (Some(offset), Some(state)) => state.start_at(offset),
-                        (None, Some(state)) => state.seek = Some(Position::End),
-                        _ => {}
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     /// One request to each leader that has none under way and partitions to fetch.

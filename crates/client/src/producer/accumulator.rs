@@ -107,6 +107,26 @@ pub(super) struct Accumulator {
     seed: u64,
 }
 
+impl Topic {
+    /// The partition for a record, and whether it is the sticky one.
+    fn choose(&mut self, record: &ProducerRecord<'_>, ignore_keys: bool) -> Result<(usize, bool), Refusal> {
+        let count = self.partitions.len();
+        match (record.partition, record.key) {
+            (Some(partition), _) => {
+                let index = usize::try_from(partition).ok().filter(|index| *index < count);
+                Ok((index.ok_or(Refusal::NoSuchPartition(partition))?, false))
+            }
+            (None, Some(key)) if !ignore_keys => Ok((partition_of_key(key, count), false)),
+            _ => {
+                let available = |(index, partition): (usize, &Partition)| partition.leader.map(|_| index);
+                let available: Vec<usize> =
+                    self.partitions.iter().enumerate().filter_map(available).collect();
+                Ok((self.sticky.partition(count, &available), true))
+            }
+        }
+    }
+}
+
 /// Why a record was not taken.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -195,23 +215,10 @@ impl Accumulator {
     ) -> Result<bool, Refusal> {
         let config = &self.config;
         let Some(topic) = self.topics.get_mut(record.topic) else { return Err(Refusal::UnknownTopic) };
-        let count = topic.partitions.len();
-        if count == 0 {
+        if topic.partitions.is_empty() {
             return Err(Refusal::UnknownTopic);
         }
-        let (index, sticky) = match (record.partition, record.key) {
-            (Some(partition), _) => {
-                let index = usize::try_from(partition).ok().filter(|index| *index < count);
-                (index.ok_or(Refusal::NoSuchPartition(partition))?, false)
-            }
-            (None, Some(key)) if !config.ignore_keys => (partition_of_key(key, count), false),
-            _ => {
-                let available = |(index, partition): (usize, &Partition)| partition.leader.map(|_| index);
-                let available: Vec<usize> =
-                    topic.partitions.iter().enumerate().filter_map(available).collect();
-                (topic.sticky.partition(count, &available), true)
-            }
-        };
+        let (index, sticky) = topic.choose(record, config.ignore_keys)?;
         let partition = &mut topic.partitions[index];
         let (size, fits) = match partition.queue.back().and_then(|batch| batch.builder.as_ref()) {
             Some(builder) => {
@@ -592,3 +599,7 @@ impl Refusal {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "accumulator_tests.rs"]
+mod tests;

@@ -214,7 +214,7 @@ impl Tool<'_> {
                 Failure::text("java.lang.RuntimeException", message)
             };
             let timestamp = parse_datetime(&text).ok_or_else(unparseable)?;
-            return self.from_timestamp(partitions, timestamp, io).await;
+            return self.at_timestamp(partitions, timestamp, io).await;
         }
         if has("by-duration") {
             let text = set.value_of("by-duration")?.unwrap_or_default();
@@ -225,10 +225,10 @@ impl Tool<'_> {
                 )
             };
             let back = parse_duration(&text).ok_or_else(unparseable)?;
-            return self.from_timestamp(partitions, crate::now_ms() - back, io).await;
+            return self.at_timestamp(partitions, crate::now_ms() - back, io).await;
         }
         if has("from-file") {
-            return self.from_file(group, io).await;
+            return self.read_plan(group, io).await;
         }
         if has("to-current") {
             return self.to_current(group, partitions).await;
@@ -283,7 +283,7 @@ impl Tool<'_> {
         Ok(offsets)
     }
 
-    async fn from_timestamp(
+    async fn at_timestamp(
         &self,
         partitions: &[TopicPartition],
         timestamp: i64,
@@ -324,7 +324,7 @@ impl Tool<'_> {
     }
 
     /// Lines of `topic,partition,offset`, or with the group in front.
-    async fn from_file(&self, group: &str, io: &mut Io) -> Result<Offsets, Failure> {
+    async fn read_plan(&self, group: &str, io: &mut Io) -> Result<Offsets, Failure> {
         let set = &self.options.options;
         let path = set.values_of("from-file")?.into_iter().next().unwrap_or_default();
         let unreadable = |_| {
