@@ -124,7 +124,7 @@ impl UnifiedLog {
             high_watermark: OffsetCell::new(LogOffsetMetadata::offset_only(offsets.log_start)),
             first_unstable: OffsetCell::new(LogOffsetMetadata::offset_only(-1)),
             log_start_offset: AtomicI64::new(offsets.log_start),
-            recovery_point: AtomicI64::new(offsets.recovery_point.max(offsets.log_start)),
+            recovery_point: AtomicI64::new(offsets.recovery_point),
             last_flushed_ms: AtomicI64::new(now.wall_ms),
             dir_synced: AtomicBool::new(params.had_clean_shutdown && !params.is_new),
             epochs: Mutex::new(epochs),
@@ -341,7 +341,7 @@ impl Loader<'_> {
                 previous.on_become_inactive(self.fs)?;
                 previous.close();
             }
-            let (cut, next_offset) = self.recover_segment(&segment, recovery_point)?;
+            let (cut, next_offset) = self.recover_segment(&segment)?;
             index += 1;
             let next_base = self.segments.get(index).map(|next| next.base_offset());
             // Compaction leaves gaps. Elsewhere, behind the recovery point, a gap is what was lost of a segment whose
@@ -382,11 +382,10 @@ impl Loader<'_> {
         )
     }
 
-    fn recover_segment(&mut self, segment: &LogSegment, recovery_point: i64) -> io::Result<(u32, i64)> {
+    fn recover_segment(&mut self, segment: &LogSegment) -> io::Result<(u32, i64)> {
         Recovery {
             context: self.context,
             partition: self.partition,
-            recovery_point,
             index_interval: self.params.config.index_interval_bytes,
             epochs: &mut self.epochs,
             producers: &mut self.producers,
@@ -411,7 +410,6 @@ impl Loader<'_> {
         let recovered = Recovery {
             context: self.context,
             partition: self.partition,
-            recovery_point: 0,
             index_interval: self.params.config.index_interval_bytes,
             epochs: &mut epochs,
             producers: &mut producers,

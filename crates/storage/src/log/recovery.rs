@@ -1,8 +1,8 @@
 //! Reading segments from end to end: recovery after an unclean stop, and producer state from the log.
 //!
 //! Owns: the scan that decides where a log ends.
-//! Invariants: a batch is kept when it is whole, follows its predecessor and, behind the recovery point, has the
-//! right checksum. The first that is not ends the log, whatever follows.
+//! Invariants: a batch is kept when it is whole, follows its predecessor and has the right checksum. The first that is
+//! not ends the log, whatever follows.
 //! Concurrency: one thread per log; several logs at a time.
 //! Crash: recovery may be interrupted anywhere and begins again.
 
@@ -84,7 +84,6 @@ impl<'a> BatchReader<'a> {
 pub(super) struct Recovery<'a> {
     pub(super) context: &'a LogContext,
     pub(super) partition: &'a TopicPartition,
-    pub(super) recovery_point: i64,
     pub(super) index_interval: u32,
     pub(super) epochs: &'a mut LeaderEpochCache,
     pub(super) producers: &'a mut ProducerStateManager,
@@ -150,10 +149,9 @@ impl Recovery<'_> {
         if relative_offset(segment.base_offset(), last_offset).is_none() {
             return Err(format!("offset {last_offset} is too far from the segment's base"));
         }
-        // What lies below the recovery point was synced and is not read a second time for its checksum.
-        if last_offset >= self.recovery_point {
-            batch.ensure_valid().map_err(|e| e.to_string())?;
-        }
+        // Below the recovery point too: the reference raises it to the log's start whatever was synced, and the bytes
+        // are at hand.
+        batch.ensure_valid().map_err(|e| e.to_string())?;
         Ok(())
     }
 

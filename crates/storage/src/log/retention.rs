@@ -64,7 +64,6 @@ impl UnifiedLog {
             return false;
         }
         self.log_start_offset.store(new_start, Ordering::Release);
-        self.recovery_point.fetch_max(new_start, Ordering::AcqRel);
         tracing::info!(
             "Incremented log start offset of {} to {new_start} due to {}",
             self.topic_partition,
