@@ -182,3 +182,37 @@ fn the_same_batches_give_the_same_files() {
         }
     }
 }
+
+#[test]
+fn timestamps_are_found_in_compressed_batches() {
+    let sim = node();
+    let config = LogManagerConfig {
+        num_recovery_threads_per_data_dir: 1,
+        ..LogManagerConfig::new(vec!["/data".into()])
+    };
+    let manager = LogManager::new(sim.env(), Arc::new(compression::KafkaCodecs), config).unwrap();
+    load(&manager, &sim);
+    for (topic, _) in TOPICS {
+        let log = manager.get_log(&TopicPartition::new(topic, 0)).unwrap();
+        let bytes = logs_of(topic);
+        let mut records = Vec::new();
+        let mut buffers = record::BufferSupplier::new();
+        for batch in Batches::new(&bytes) {
+            let batch = batch.unwrap();
+            for record in batch.records(&compression::KafkaCodecs, &mut buffers).unwrap() {
+                let record = record.unwrap();
+                records.push((record.timestamp, record.offset));
+            }
+        }
+        let max = records.iter().map(|(timestamp, _)| *timestamp).max().unwrap();
+        for timestamp in records.iter().step_by(41).map(|(timestamp, _)| *timestamp).chain([0, max]) {
+            let expected = records.iter().find(|(at, _)| *at >= timestamp).unwrap();
+            let found = log.fetch_offset_by_timestamp(timestamp).unwrap().unwrap();
+            assert_eq!((found.timestamp, found.offset), *expected, "{topic} {timestamp}");
+        }
+        let first_of_max = records.iter().find(|(at, _)| *at == max).unwrap();
+        let found = log.fetch_offset_by_timestamp(storage::MAX_TIMESTAMP).unwrap().unwrap();
+        assert_eq!((found.timestamp, found.offset), *first_of_max, "{topic}");
+        assert_eq!(log.fetch_offset_by_timestamp(max + 1).unwrap(), None, "{topic}");
+    }
+}
