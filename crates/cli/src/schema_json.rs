@@ -49,6 +49,7 @@ struct Field {
 pub struct Schema {
     pub name: String,
     pub key: i16,
+    versions: Versions,
     flexible: Versions,
     fields: Vec<Field>,
     structs: BTreeMap<String, Vec<Field>>,
@@ -72,6 +73,7 @@ impl Schemas {
             let mut schema = Schema {
                 name: name.to_owned(),
                 key: -1,
+                versions: Versions::NONE,
                 flexible: Versions::NONE,
                 fields: Vec::new(),
                 structs: BTreeMap::new(),
@@ -79,6 +81,7 @@ impl Schemas {
             for word in words {
                 match word.split_once('=') {
                     Some(("key", key)) => schema.key = key.parse().unwrap_or(-1),
+                    Some(("versions", versions)) => schema.versions = Versions::parse(versions),
                     Some(("flexible", versions)) => schema.flexible = Versions::parse(versions),
                     _ => {}
                 }
@@ -153,6 +156,10 @@ fn lower_first(name: &str) -> String {
 }
 
 impl Schema {
+    pub fn has_version(&self, version: i16) -> bool {
+        self.versions.contain(version)
+    }
+
     /// Reads the fields of `version` from `decoder`.
     pub fn read(&self, decoder: &mut Decoder, version: i16) -> Result<Value, DecodeError> {
         self.read_struct(&self.fields, decoder, version)
@@ -228,8 +235,14 @@ impl Schema {
             "string" => json!(decoder.opt_string(flexible, nullable)?),
             "bytes" | "records" => json!(decoder.opt_bytes(flexible, nullable)?.map(|bytes| base64(&bytes))),
             name => {
-                // A nullable struct has a byte in front that says whether it is there.
-                if nullable && decoder.i8()? < 0 {
+                // A nullable struct has a byte in front that says whether it is there; in a tagged field, a varint.
+                let tagged = field.tag.is_some_and(|(_, versions)| versions.contain(version));
+                let is_null = match (nullable, tagged) {
+                    (false, _) => false,
+                    (true, false) => decoder.i8()? < 0,
+                    (true, true) => decoder.unsigned_varint()? == 0,
+                };
+                if is_null {
                     return Ok(Value::Null);
                 }
                 let fields = match field.fields.is_empty() {

@@ -36,9 +36,11 @@ pub mod records {
 
 /// The schema tables as text, for tools that show records field by field (JSON in the reference's form).
 pub mod schema {
+    pub const DATA: &str = include_str!("../schema/data.txt");
     pub const GROUP: &str = include_str!("../schema/group.txt");
     pub const METADATA: &str = include_str!("../schema/metadata.txt");
     pub const RAFT: &str = include_str!("../schema/raft.txt");
     pub const SHARE: &str = include_str!("../schema/share.txt");
+    pub const STORAGE: &str = include_str!("../schema/storage.txt");
     pub const TRANSACTION: &str = include_str!("../schema/transaction.txt");
 }

@@ -74,7 +74,7 @@ pub(super) fn format_record(
 }
 
 /// Transaction states show by name.
-fn name_state(data: &mut Value) {
+pub(super) fn name_state(data: &mut Value) {
     const STATES: [&str; 8] = [
         "Empty",
         "Ongoing",

@@ -10,6 +10,7 @@ mod consumer_groups;
 mod coordinator_json;
 mod delete_records;
 mod deserializer;
+mod dump_log;
 mod features;
 mod formatter;
 mod get_offsets;
@@ -36,6 +37,7 @@ const NAMES: &[&str] = &[
     "kafka-features",
     "kafka-metadata-quorum",
     "kafka-storage",
+    "kafka-dump-log",
 ];
 
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -63,6 +65,7 @@ pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
         "kafka-metadata-quorum" => quorum::run(arguments, io).await,
         "kafka-consumer-groups" => consumer_groups::run(arguments, io).await,
         "kafka-console-producer" => console_producer::run(arguments, io).await,
+        "kafka-dump-log" => dump_log::run(arguments, io),
         other => Err(End::message(format!("{other} is not part of this program"))),
     }
 }

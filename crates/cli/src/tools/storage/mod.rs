@@ -30,7 +30,9 @@ fn format_parser() -> Parser {
         .with(option("add_scram", &["--add-scram", "-S"], scram).action(Action::Append))
         .with(switch("ignore_formatted", &["--ignore-formatted", "-g"], skip))
         .with(option("release_version", &["--release-version", "-r"], release))
-        .with(option("feature", &["--feature", "-f"], "A feature's level: name=level.").action(Action::Append))
+        .with(
+            option("feature", &["--feature", "-f"], "A feature's level: name=level.").action(Action::Append),
+        )
         .exclusive(
             false,
             vec![
@@ -51,13 +53,13 @@ fn parser() -> Parser {
         .reading_files()
         .command(Parser::sub("info", "Show the log directories of this node.").with(config_argument()))
         .command(format_parser())
-        .command(
-            Parser::sub("version-mapping", "Show the feature levels that belong to a release.").with(option(
+        .command(Parser::sub("version-mapping", "Show the feature levels that belong to a release.").with(
+            option(
                 "release_version",
                 &["--release-version", "-r"],
                 "The release; the latest one when not given.",
-            )),
-        )
+            ),
+        ))
         .command(
             Parser::sub("feature-dependencies", "Show what a feature's level needs.")
                 .with(feature.action(Action::Append).required()),
@@ -131,9 +133,7 @@ fn execute(namespace: &Namespace, env: &Env, out: &mut Vec<String>) -> Result<i3
         (Some("version-mapping"), _) => {
             format::version_mapping(namespace.get("release_version"), out).map(|()| 0)
         }
-        (Some("feature-dependencies"), _) => {
-            format::feature_dependencies(&list("feature"), out).map(|()| 0)
-        }
+        (Some("feature-dependencies"), _) => format::feature_dependencies(&list("feature"), out).map(|()| 0),
         _ => {
             out.push(format::random_uuid(env).to_string());
             Ok(0)
