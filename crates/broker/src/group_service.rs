@@ -15,9 +15,9 @@ use bytes::Bytes;
 use compression::KafkaCodecs;
 use config::ServerConfig;
 use coordinator_group::{
-    AppendContent, DeletedTopic, GroupCoordinatorConfig, GroupRequest, GroupResponse, GroupShard,
-    OffsetCommitPlan, OffsetDeletePlan, OffsetFetchPlan, PendingAppend, Reply, RequestContext, TopicResolver,
-    TransactionResult, finish_offset_fetch, partition_for,
+    DeletedTopic, GroupCoordinatorConfig, GroupRequest, GroupResponse, GroupShard, OffsetCommitPlan,
+    OffsetDeletePlan, OffsetFetchPlan, PendingAppend, Reply, RequestContext, TopicResolver,
+    finish_offset_fetch, partition_for,
 };
 use metadata::MetadataImage;
 use parking_lot::{Mutex, RwLock};
@@ -25,7 +25,7 @@ use protocol::messages::delete_groups_response::DeletableGroupResult;
 use protocol::messages::offset_fetch_response::OffsetFetchResponseGroup;
 use protocol::messages::{DeleteGroupsResponse, ListGroupsRequest};
 use protocol::{ErrorCode, Uuid};
-use record::{BatchOptions, BuildError, Compression, EndTransactionMarker, RecordBatchBuilder, Time};
+use record::{Compression, Time};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -142,6 +142,7 @@ impl GroupService {
             self.pump(now, &shard.partition, &mut state)
         };
         node.complete_fetches(now, &shard.partition);
+        self.reload_if_needed(node, &shard);
         self.announce(node, &shard);
         self.finish_all(node, replies);
     }
@@ -154,11 +155,28 @@ impl GroupService {
             state.handle_appended(now, id, result);
             state.handle_high_watermark(now, partition.log.high_watermark());
         }
+        while let Some(event) = state.poll_event() {
+            tracing::info!(target: "org.apache.kafka.coordinator.group.GroupMetadataManager", "[GroupCoordinator topic={} partition={}] {event}", partition.topic(), partition.topic_partition().partition);
+        }
         let mut replies = Vec::new();
         while let Some(reply) = state.poll_reply() {
             replies.push(reply);
         }
         replies
+    }
+
+    /// Has a shard loaded again whose log and state contradict each other.
+    fn reload_if_needed(&self, node: &Node, shard: &Shard) {
+        let index = shard.partition.topic_partition().partition;
+        let must_load = {
+            let mut state = shard.state.lock();
+            let epoch = state.epoch();
+            state.take_reload() && state.begin_load(epoch)
+        };
+        if must_load {
+            self.to_load.lock().push(index);
+            node.outbox.wake_loader();
+        }
     }
 
     fn append(
@@ -168,7 +186,7 @@ impl GroupService {
         epoch: i32,
         append: PendingAppend,
     ) -> Result<i64, ErrorCode> {
-        let batch = build(&append, self.compression).map_err(|error| {
+        let batch = append.to_batch(self.compression, &KafkaCodecs).map_err(|error| {
             tracing::error!(target: "org.apache.kafka.coordinator.group.GroupCoordinatorService", "A batch of {} cannot be built: {error}", partition.topic_partition());
             ErrorCode::UNKNOWN_SERVER_ERROR
         })?;
@@ -465,35 +483,6 @@ impl TopicResolver for ImageTopics<'_> {
     fn may_describe(&self, _: &str) -> bool {
         true
     }
-}
-
-fn build(append: &PendingAppend, compression: Compression) -> Result<Bytes, BuildError> {
-    let producer = append.producer.map_or((-1, -1), |producer| (producer.id, producer.epoch));
-    let is_marker = matches!(append.content, AppendContent::EndTransactionMarker { .. });
-    let mut builder = RecordBatchBuilder::new(BatchOptions {
-        base_offset: 0,
-        compression: if is_marker { Compression::None } else { compression },
-        producer_id: producer.0,
-        producer_epoch: producer.1,
-        is_transactional: append.producer.is_some(),
-        is_control_batch: is_marker,
-        ..BatchOptions::default()
-    });
-    match &append.content {
-        AppendContent::Records(records) => {
-            for record in records {
-                builder.append(append.timestamp_ms, Some(&record.key), record.value.as_deref(), &[])?;
-            }
-        }
-        AppendContent::EndTransactionMarker { result, coordinator_epoch } => {
-            let committed = *result == TransactionResult::Commit;
-            builder.append_end_txn_marker(
-                append.timestamp_ms,
-                EndTransactionMarker { committed, coordinator_epoch: *coordinator_epoch },
-            )?;
-        }
-    }
-    builder.build(&KafkaCodecs)
 }
 
 /// Sends a shard's answer on its way.
