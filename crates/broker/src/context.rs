@@ -1,9 +1,10 @@
 //! What a handler knows of the request besides its body.
 
+use crate::purgatory::DelayedFetch;
 use crate::reply::ReplyTo;
 use record::Time;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Which table of APIs a connection is served from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +14,6 @@ pub enum ListenerRole {
 }
 
 /// A connection as the node sees it.
-#[derive(Debug)]
 pub struct Session {
     pub connection: u64,
     pub listener: Arc<str>,
@@ -24,6 +24,8 @@ pub struct Session {
     /// From ApiVersions v3 and above; empty before.
     pub software_name: String,
     pub software_version: String,
+    /// The fetch of this connection that waits for data, if one does.
+    pub(crate) parked: Weak<DelayedFetch>,
 }
 
 impl Session {
@@ -37,6 +39,7 @@ impl Session {
             client_host: format!("/{ip}").into(),
             software_name: String::new(),
             software_version: String::new(),
+            parked: Weak::new(),
         }
     }
 }

@@ -107,6 +107,13 @@ impl Node {
         apis::handle_frame(self, session, token, frame)
     }
 
+    /// The connection is gone, and with it whoever waited on it.
+    pub fn close_session(&self, session: &Session) {
+        if let Some(delayed) = session.parked.upgrade() {
+            fetch::cancel(self, &delayed);
+        }
+    }
+
     /// Does what is due; returns when the next thing is.
     pub fn run_timers(&self) -> Option<Duration> {
         let now = self.now();

@@ -125,5 +125,7 @@ impl network::Service for NodeService {
         }
     }
 
-    fn close_session(&self, _: Session) {}
+    fn close_session(&self, session: Session) {
+        self.node.close_session(&session);
+    }
 }

@@ -159,7 +159,7 @@ fn read_all(node: &Node, fetch: &FetchContext, params: &FetchParams, version: i1
 
 fn park(
     node: &Node,
-    context: &RequestContext<'_>,
+    context: &mut RequestContext<'_>,
     params: FetchParams,
     fetch: FetchContext,
 ) -> Answer<FetchResponse> {
@@ -167,6 +167,7 @@ fn park(
     let watched: Vec<Arc<Partition>> =
         fetch.partitions().iter().filter_map(|(key, _)| find(node, key)).collect();
     let delayed = Arc::new(DelayedFetch::new(context.reply_to, params, fetch, deadline));
+    context.session.parked = Arc::downgrade(&delayed);
     for partition in &watched {
         partition.watchers.add(&delayed);
     }
@@ -187,6 +188,13 @@ pub(crate) fn try_complete(node: &Node, now: Time, delayed: &Arc<DelayedFetch>) 
     if outcome.is_enough(&delayed.params) && delayed.claim() {
         node.fetch_timers.remove(delayed);
         finish(node, now, delayed, outcome);
+    }
+}
+
+/// Forgets a parked fetch whose connection is gone.
+pub(crate) fn cancel(node: &Node, delayed: &DelayedFetch) {
+    if delayed.claim() {
+        node.fetch_timers.remove(delayed);
     }
 }
 
