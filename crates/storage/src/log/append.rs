@@ -432,26 +432,16 @@ impl UnifiedLog {
         let doing = "Error while rolling log segment for";
         let new_offset = expected_next_offset.max(self.log_end_offset());
         let active = self.active_segment();
-        let replaces_empty = active.base_offset() == new_offset && active.size() == 0;
-        if replaces_empty {
-            active.mark_deleted(self.fs()).map_err(|e| self.fail(doing, e))?;
-        } else {
-            active.on_become_inactive(self.fs()).map_err(|e| self.fail(doing, e))?;
+        if active.base_offset() == new_offset && active.size() == 0 {
+            // The reference makes another one of the same name; between its two steps a crash could leave none, and
+            // the log would begin at 0 again.
+            return Ok(active);
         }
+        active.on_become_inactive(self.fs()).map_err(|e| self.fail(doing, e))?;
         let jitter = self.config.load().random_segment_jitter(self.context.env.random.next_u64());
         let segment = LogSegment::create(self.fs(), self.dir.clone(), new_offset, now.wall_ms, jitter);
         let segment = Arc::new(segment.map_err(|e| self.fail(doing, e))?);
-        self.publish_segments(|segments| {
-            if replaces_empty {
-                segments.pop();
-            }
-            segments.push(segment.clone());
-        });
-        if replaces_empty {
-            let due = now.monotonic + super::delay(self.config.load().file_delete_delay_ms);
-            let task = Task::DeleteSegments { segments: vec![active], log_dir: self.log_dir.clone() };
-            self.context.defer(due, task);
-        }
+        self.publish_segments(|segments| segments.push(segment.clone()));
         self.set_log_end(self.log_end_offset());
         writer.producers.set_map_end_offset(new_offset);
         let snapshot = writer.producers.take_snapshot(self.fs(), &self.dir.path(), false);

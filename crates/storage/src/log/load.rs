@@ -152,9 +152,9 @@ impl Loader<'_> {
         self.producers = ProducerStateManager::new(snapshots.filter_map(|name| parse_offset(name)).collect());
         self.epochs = self.load_epochs()?;
         let damaged = self.load_segments(&files)?;
-        let known_end = self.end_after_clean_shutdown().filter(|_| damaged.is_empty());
+        let mut known_end = self.end_after_clean_shutdown().filter(|_| damaged.is_empty());
         if !self.params.had_clean_shutdown {
-            self.recover(self.params.recovery_point.unwrap_or(0))?;
+            known_end = self.recover(self.params.recovery_point.unwrap_or(0))?;
         } else if !damaged.is_empty() {
             for base in damaged {
                 self.recover_one(base)?;
@@ -171,7 +171,10 @@ impl Loader<'_> {
         if self.segments.is_empty() {
             return self.begin_at(log_end);
         }
-        self.finish(log_end)
+        let offsets = self.finish(log_end);
+        // Descriptors are opened again by those who need them.
+        self.segments.iter().for_each(|segment| segment.close());
+        offsets
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -317,13 +320,14 @@ impl Loader<'_> {
         (end > last.base_offset() && self.producers.latest_snapshot_offset() == Some(end)).then_some(end)
     }
 
-    /// Reads the segments that may hold more than the recovery point says is safe.
-    fn recover(&mut self, recovery_point: i64) -> io::Result<()> {
+    /// Reads the segments that may hold more than the recovery point says is safe; returns where the log ends.
+    fn recover(&mut self, recovery_point: i64) -> io::Result<Option<i64>> {
         let first = self.segments.partition_point(|segment| segment.base_offset() <= recovery_point);
         let unflushed = first.saturating_sub(1);
         let Some(base) = self.segments.get(unflushed).map(|segment| segment.base_offset()) else {
-            return Ok(());
+            return Ok(None);
         };
+        let mut end = base;
         self.segments.iter().take(unflushed).for_each(|segment| segment.set_durable());
         if let Some(sealed) = unflushed.checked_sub(1).and_then(|at| self.segments.get(at)) {
             // The roll that closed it may have come after the last flush.
@@ -342,6 +346,7 @@ impl Loader<'_> {
                 previous.close();
             }
             let (cut, next_offset) = self.recover_segment(&segment)?;
+            end = next_offset;
             index += 1;
             let next_base = self.segments.get(index).map(|next| next.base_offset());
             // Compaction leaves gaps. Elsewhere, behind the recovery point, a gap is what was lost of a segment whose
@@ -364,9 +369,7 @@ impl Loader<'_> {
         if !self.producers.producers().is_empty() {
             self.producers.take_snapshot(self.fs, &self.path, false)?;
         }
-        // Descriptors are opened again by those who need them.
-        self.segments.iter().for_each(|segment| segment.close());
-        Ok(())
+        Ok(Some(end))
     }
 
     fn rebuild_producers_below(&mut self, segments: usize, offset: i64) -> io::Result<()> {

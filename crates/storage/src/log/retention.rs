@@ -147,6 +147,8 @@ impl UnifiedLog {
         tracing::info!("Deleting {count} segments of {} due to {reason} breach", self.topic_partition);
         if count == segments.len() {
             self.roll(now, &mut writer, 0)?;
+            // Its name first: without any segment the log would begin at 0 again.
+            self.sync_names()?;
         }
         self.sync_snapshots()?;
         let kept = self.segments.load_full();

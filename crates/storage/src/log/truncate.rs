@@ -63,7 +63,7 @@ impl UnifiedLog {
         Ok(true)
     }
 
-    fn sync_names(&self) -> Result<(), StorageError> {
+    pub(super) fn sync_names(&self) -> Result<(), StorageError> {
         self.fs().sync_dir(&self.dir.path()).map_err(|e| self.fail("Error while truncating log of", e))
     }
 
@@ -88,11 +88,23 @@ impl UnifiedLog {
     ) -> Result<(), StorageError> {
         let doing = "Error while truncating the entire log for";
         let old = self.segments.load_full();
-        self.delete_segments(writer, old.as_ref().clone(), now)?;
-        let jitter = self.config.load().random_segment_jitter(self.context.env.random.next_u64());
-        let segment = LogSegment::create(self.fs(), self.dir.clone(), new_offset, now.wall_ms, jitter);
-        let segment = Arc::new(segment.map_err(|e| self.fail(doing, e))?);
+        let kept = old.iter().find(|segment| segment.base_offset() == new_offset).cloned();
+        // At no time is there no segment: a log without one would begin at 0 again.
+        let segment = match kept {
+            Some(segment) => {
+                segment.truncate_to(self.fs(), new_offset, now.wall_ms).map_err(|e| self.fail(doing, e))?;
+                segment
+            }
+            None => {
+                let jitter = self.config.load().random_segment_jitter(self.context.env.random.next_u64());
+                let made = LogSegment::create(self.fs(), self.dir.clone(), new_offset, now.wall_ms, jitter);
+                Arc::new(made.map_err(|e| self.fail(doing, e))?)
+            }
+        };
+        self.sync_names()?;
+        let deleted = old.iter().filter(|old| old.base_offset() != new_offset).cloned().collect();
         self.segments.store(Arc::new(vec![segment]));
+        self.delete_segments(writer, deleted, now)?;
         self.set_log_end(new_offset);
         self.epochs.lock().clear();
         let dir = self.dir.path();
