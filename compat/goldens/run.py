@@ -45,8 +45,9 @@ def parse_invocations(path):
 
 
 # Lists in messages that the reference takes from sets without an order.
-LISTS = (r'(Valid (?:states|types) are: |takes (?:one of these|the following) options: |following scenarios: \[|must be one of )'
-         r'([\w\[\], -]+?)(\]?$| with)')
+LISTS = (r'(Valid (?:states|types) are: |takes (?:one of these|the following) options: |must be one of )'
+         r'([\w\[\], -]+?)($| with)')
+SCENARIOS = r'(following scenarios: \[)(.*)(\]$)'
 
 
 class JavaTools:
@@ -118,12 +119,14 @@ def mask(text, flags, env):
     text = re.sub(r'\b1[789]\d{11}\b', '<time>', text)
     text = re.sub(r'\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.,:]\d{3}', '<date>', text)
     text = re.sub(r'\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b', '<uuid>', text)
+    text = re.sub(r'\b(crc: |size: |"size":)\d+', r'\1<n>', text)  # depend on the times in a batch
     text = re.sub(r'Epoch: \d+$', 'Epoch: <n>', text, flags=re.M)  # the metadata log's end, of finalized features
     if '@numbers' in flags:
         text = re.sub(r'-?\d+(\.\d+)?(E-?\d+)?|NaN|Infinity', '#', text)
         text = re.sub(r' +', ' ', text)
     text = re.sub(r'\[(\[[\w-]+\]), (\[[\w-]+\])\]', lambda m: '[' + ', '.join(sorted(m.groups())) + ']', text)  # a set
-    text = re.sub(LISTS, lambda m: m.group(1) + ', '.join(sorted(m.group(2).split(', '))) + m.group(3), text, flags=re.M)
+    for lists in (LISTS, SCENARIOS):
+        text = re.sub(lists, lambda m: m.group(1) + ', '.join(sorted(m.group(2).split(', '))) + m.group(3), text, flags=re.M)
     text = reduce_usage(text, '--help' in flags)
     if '@unordered' in flags:
         text = ''.join(sorted(text.splitlines(keepends=True)))
