@@ -122,8 +122,9 @@ impl LogManager {
         let had_clean_shutdown = checkpoint::read_clean_shutdown(fs, dir.path())?.is_some();
         if had_clean_shutdown {
             ignore_missing(fs.remove_file(&dir.path().join(names::CLEAN_SHUTDOWN_FILE)))?;
-            fs.sync_dir(dir.path())?;
         }
+        // Also what a killed node renamed last: recovery must not begin by a checkpoint that a power cut takes back.
+        fs.sync_dir(dir.path())?;
         let read = |file: &str| match checkpoint::read_offset_checkpoint(fs, &dir.path().join(file)) {
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                 tracing::warn!(
