@@ -10,6 +10,7 @@ pub mod argparse;
 pub mod failure;
 pub mod filter;
 pub mod io;
+pub mod java;
 pub mod options;
 pub mod output;
 pub mod schema_json;
@@ -38,7 +39,7 @@ pub fn find(argv: &[OsString]) -> Option<Invocation> {
     if let Some(tool) = tools::by_name(program) {
         return Some(Invocation { tool, arguments: text.get(1..).unwrap_or_default().to_vec() });
     }
-    let tool = tools::by_name(text.get(1)?)?;
+    let tool = tools::by_word(text.get(1)?)?;
     Some(Invocation { tool, arguments: text.get(2..).unwrap_or_default().to_vec() })
 }
 
@@ -96,6 +97,9 @@ mod tests {
                 ("kafka-topics", &["--list".to_owned()][..])
             );
         }
+        let found = invocation("bitacora storage info").unwrap();
+        assert_eq!((found.tool, found.arguments.len()), ("kafka-storage", 1));
+        assert_eq!(invocation("bitacora tools link x").unwrap().tool, "tools");
         assert_eq!(invocation("bitacora server x"), None);
         assert_eq!(invocation("bitacora"), None);
     }

@@ -7,6 +7,7 @@ mod configs;
 mod console_consumer;
 mod console_producer;
 mod consumer_groups;
+mod consumer_perf;
 mod coordinator_json;
 mod delete_records;
 mod deserializer;
@@ -15,8 +16,12 @@ mod features;
 mod formatter;
 mod get_offsets;
 mod line_reader;
+mod link;
+mod log_dirs;
 mod online;
+mod producer_perf;
 mod quorum;
+mod server_stop;
 mod storage;
 mod topics;
 
@@ -38,7 +43,14 @@ const NAMES: &[&str] = &[
     "kafka-metadata-quorum",
     "kafka-storage",
     "kafka-dump-log",
+    "kafka-log-dirs",
+    "kafka-producer-perf-test",
+    "kafka-consumer-perf-test",
+    "kafka-server-stop",
 ];
+
+/// Not a tool of Kafka: `tools link DIR`.
+const LINKS: &str = "tools";
 
 pub fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().copied()
@@ -48,6 +60,11 @@ pub fn by_name(name: &str) -> Option<&'static str> {
     let name = name.strip_suffix(".sh").unwrap_or(name);
     // `bitacora storage` is short for `bitacora kafka-storage`.
     names().find(|tool| *tool == name || tool.strip_prefix("kafka-") == Some(name))
+}
+
+/// A tool by the first argument, which may also be `tools`.
+pub fn by_word(word: &str) -> Option<&'static str> {
+    if word == LINKS { Some(LINKS) } else { by_name(word) }
 }
 
 pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
@@ -65,6 +82,11 @@ pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
         "kafka-metadata-quorum" => quorum::run(arguments, io).await,
         "kafka-consumer-groups" => consumer_groups::run(arguments, io).await,
         "kafka-console-producer" => console_producer::run(arguments, io).await,
+        "kafka-log-dirs" => log_dirs::run(arguments, io).await,
+        "kafka-producer-perf-test" => producer_perf::run(arguments, io).await,
+        "kafka-consumer-perf-test" => consumer_perf::run(arguments, io).await,
+        "kafka-server-stop" => server_stop::run(arguments, io),
+        LINKS => link::run(arguments, io),
         "kafka-dump-log" => dump_log::run(arguments, io),
         other => Err(End::message(format!("{other} is not part of this program"))),
     }

@@ -98,7 +98,7 @@ impl OffsetIndex {
                 self.base_offset
             )));
         }
-        if self.bytes.len() % OFFSET_ENTRY != 0 {
+        if !self.bytes.len().is_multiple_of(OFFSET_ENTRY) {
             return Err(corrupt(format!(
                 "Index file {} is corrupt, found {} bytes which is neither positive nor a multiple of 8",
                 path.display(),
@@ -188,7 +188,7 @@ fn check_time_index(path: &Path, base_offset: i64, bytes: &[u8]) -> Result<(), U
             )));
         }
     }
-    if bytes.len() % TIME_ENTRY != 0 {
+    if !bytes.len().is_multiple_of(TIME_ENTRY) {
         return Err(corrupt(format!(
             "Time index file {} is corrupt, found {} bytes which is neither positive nor a multiple of 12",
             path.display(),
