@@ -121,6 +121,7 @@ def mask(text, flags, env):
     text = re.sub(r'\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b', '<uuid>', text)
     text = re.sub(r'\b(crc: |size: |"size":)\d+', r'\1<n>', text)  # depend on the times in a batch
     text = re.sub(r'Epoch: \d+$', 'Epoch: <n>', text, flags=re.M)  # the metadata log's end, of finalized features
+    text = re.sub(r'(?m)^(\d+ +HOST +)\d+ *', r'\1<port> ', text)
     if '@numbers' in flags:
         text = re.sub(r'-?\d+(\.\d+)?(E-?\d+)?|NaN|Infinity', '#', text)
         text = re.sub(r' +', ' ', text)

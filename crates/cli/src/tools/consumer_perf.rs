@@ -123,11 +123,6 @@ fn settings(options: &CommandOptions, format: Format) -> Result<Settings, Failur
         Some(_) => set.long("messages")?,
         None => set.long("num-records")?,
     };
-    let interval = set.value_of("reporting-interval")?.unwrap_or_default();
-    if !interval.bytes().all(|byte| byte.is_ascii_digit()) {
-        let option = "reporting-interval".to_owned();
-        return Err(OptionError::Unconvertible { argument: interval, option }.into());
-    }
     let interval_ms = set.long("reporting-interval")?.unwrap_or_default();
     if interval_ms <= 0 {
         return Err(Failure::illegal_argument("Reporting interval must be greater than 0."));

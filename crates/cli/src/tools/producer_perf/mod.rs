@@ -31,7 +31,14 @@ const MIN_SLEEP: Duration = Duration::from_millis(2);
 pub async fn run(arguments: &[String], io: &mut Io) -> Result<(), End> {
     let settings = options::settings(arguments, io)?;
     let result = measure(&settings, io).await;
-    result.map_err(|failure| failure.report(|failure| io.error_line(failure.as_exception())))
+    result.map_err(|failure| uncaught(failure, io))
+}
+
+/// The reference dies of such a failure; this is the first line of what it prints.
+fn uncaught(failure: Failure, io: &mut Io) -> End {
+    failure.report(|failure| {
+        io.error_line(format!("Exception in thread \"main\" {}", failure.as_exception()));
+    })
 }
 
 /// What does not change while records are sent.

@@ -168,7 +168,7 @@ pub(super) fn settings(arguments: &[String], io: &mut Io) -> Result<Settings, En
         }
         return Err(End::code(1));
     }
-    build(&namespace, io).map_err(|failure| failure.report(|failure| io.error_line(failure.as_exception())))
+    build(&namespace, io).map_err(|failure| super::uncaught(failure, io))
 }
 
 fn check(namespace: &Namespace) -> Result<(), String> {
