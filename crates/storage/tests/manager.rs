@@ -150,6 +150,28 @@ fn deleted_logs_are_renamed_at_once_and_removed_later() {
 }
 
 #[test]
+fn deletion_and_upkeep_at_the_same_time_leave_the_directory_online() {
+    let sim = Sim::new(1);
+    let manager = start(&sim, &["/a"]).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                sim.clock.advance(Duration::from_secs(1));
+                manager.tick(now(&sim));
+            }
+        });
+        for partition in 0..500 {
+            create(&sim, &manager, "t", partition);
+            let deleted = [TopicPartition::new("t", partition)];
+            assert!(manager.async_delete(&deleted, false, now(&sim)).is_empty());
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert!(!manager.log_dirs()[0].is_offline());
+}
+
+#[test]
 fn strays_are_set_aside() {
     let sim = Sim::new(1);
     let manager = start(&sim, &["/data"]).unwrap();

@@ -3,7 +3,8 @@
 //! Owns: flushes and the recovery point.
 //! Invariants: the recovery point moves only after the data, indexes, epochs and names below it are durable. A failed
 //! sync takes the directory offline: what it lost cannot be known (KAFKA-10778, fsyncgate).
-//! Concurrency: `flushing` is held across the syncs, `writer` is not: appends go on meanwhile.
+//! Concurrency: `flushing` is held across the syncs, `writer` is not: appends go on meanwhile. The directory keeps its
+//! name while either is held.
 //! Crash: recovery begins at the last recovery point that reached its checkpoint.
 
 use std::sync::atomic::Ordering;
@@ -102,10 +103,10 @@ impl UnifiedLog {
     /// Completes and flushes everything, takes a producer snapshot and closes. What a clean shutdown does.
     pub fn close(&self, now: Time) -> Result<(), StorageError> {
         let doing = "Error while closing log segments for";
-        self.maybe_flush_metadata()?;
         let _flushing = self.flushing.lock();
         let mut writer = self.writer.lock();
         self.check_open(&writer)?;
+        self.maybe_flush_metadata()?;
         let active = self.active_segment();
         active.on_become_inactive(self.fs()).map_err(|e| self.fail(doing, e))?;
         self.flush_to(self.log_end_offset(), now)?;

@@ -359,16 +359,22 @@ impl UnifiedLog {
 
     /// Writes `partition.metadata` and the leader epochs when they are behind; true when there was anything to write.
     pub(crate) fn flush_small_files(&self) -> Result<bool, StorageError> {
-        let is_behind = self.metadata_dirty.load(Ordering::Acquire) || self.epochs.lock().is_dirty();
-        if is_behind && !self.writer.lock().closed {
+        if !self.metadata_dirty.load(Ordering::Acquire) && !self.epochs.lock().is_dirty() {
+            return Ok(false);
+        }
+        let _flushing = self.flushing.lock();
+        if !self.writer.lock().closed {
             self.maybe_flush_metadata()?;
             self.flush_epochs()?;
         }
-        Ok(is_behind)
+        Ok(true)
     }
 
     /// Renames the directory, as deletion does. Making the new name durable is the caller's.
+    ///
+    /// Waits for a flush under way: whoever writes files by name holds `flushing` or `writer`.
     pub(crate) fn rename_dir(&self, name: &str) -> Result<(), StorageError> {
+        let _flushing = self.flushing.lock();
         let _writer = self.writer.lock();
         self.log_dir.check_online()?;
         let from = self.dir.path();
