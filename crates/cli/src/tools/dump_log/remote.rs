@@ -123,3 +123,47 @@ fn snapshot(record: &RemoteLogSegmentMetadataSnapshotRecord) -> String {
         record.txn_index_empty,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::Encoder;
+    use protocol::records::storage::remote_log_segment_metadata_record::{
+        RemoteLogSegmentIdEntry, SegmentLeaderEpochEntry, TopicIdPartitionEntry,
+    };
+
+    #[test]
+    fn a_segment_prints_itself_as_the_references_class_does() {
+        let topic_id_partition =
+            TopicIdPartitionEntry { name: "t".into(), id: Uuid::METADATA_TOPIC_ID, partition: 3 };
+        let remote_log_segment_id =
+            RemoteLogSegmentIdEntry { topic_id_partition, id: Uuid::METADATA_TOPIC_ID };
+        let epoch = |leader_epoch, offset| SegmentLeaderEpochEntry { leader_epoch, offset };
+        let record = RemoteLogSegmentMetadataRecord {
+            remote_log_segment_id,
+            start_offset: 5,
+            end_offset: 9,
+            broker_id: 1,
+            max_timestamp_ms: 10,
+            event_timestamp_ms: 11,
+            segment_leader_epochs: vec![epoch(2, 7), epoch(0, 5)],
+            segment_size_in_bytes: 100,
+            custom_metadata: Some(bytes::Bytes::from_static(b"abc")),
+            remote_log_segment_state: 1,
+            ..Default::default()
+        };
+        let mut encoder = Encoder::new();
+        for framed in [1, 0, 0] {
+            encoder.unsigned_varint(framed);
+        }
+        record.encode(&mut encoder, 0).unwrap();
+        let mut body = Decoder::new(encoder.finish_contiguous().unwrap());
+        assert_eq!(
+            decode(&mut body).unwrap(),
+            "RemoteLogSegmentMetadata{remoteLogSegmentId=RemoteLogSegmentId{topicIdPartition=\
+             AAAAAAAAAAAAAAAAAAAAAQ:t-3, id=AAAAAAAAAAAAAAAAAAAAAQ}, startOffset=5, endOffset=9, brokerId=1, \
+             maxTimestampMs=10, eventTimestampMs=11, segmentLeaderEpochs={0=5, 2=7}, segmentSizeInBytes=100, \
+             customMetadata=Optional[CustomMetadata{3 bytes}], state=COPY_SEGMENT_FINISHED, txnIdxEmpty=false}"
+        );
+    }
+}
