@@ -7,6 +7,7 @@ mod ci;
 mod codegen;
 mod compat;
 mod import;
+mod java;
 mod oracle;
 mod schema;
 mod tidy;

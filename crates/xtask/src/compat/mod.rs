@@ -2,15 +2,21 @@
 //!
 //! Each suite is pinned by a lock file in `compat/<suite>` and installed here from its language's registry, below
 //! `target/compat`. A suite's results are read test by test: every test has to pass unless `allowed.txt` names it with
-//! a reason, and at least `minimum` tests have to pass, so that an empty run is not a success.
+//! a reason, and at least `minimum` tests have to pass, so that an empty run is not a success. Tests that a suite
+//! leaves out are in `skipped.txt`, each with its reason.
 
 mod broker;
+mod install;
+mod librdkafka;
+mod parse;
 
 use broker::Broker;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+
+use crate::java;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
@@ -21,78 +27,123 @@ enum Verdict {
 
 struct Suite {
     name: &'static str,
+    /// The folder in `compat/`.
+    folder: &'static str,
+    /// Whether the suite runs when none is named, as in the gate.
+    in_gate: bool,
     /// Broker settings that the suite assumes.
     settings: &'static [(&'static str, &'static str)],
     minimum: usize,
     /// Installs what the suite needs; the paths are the repository's suite folder and a work folder.
     install: fn(&Path, &Path) -> Result<(), String>,
-    /// The command to run against the broker.
-    command: fn(&Path, &Path, &Broker) -> Command,
-    /// Verdicts in the command's output.
-    parse: fn(&str) -> Vec<(String, Verdict)>,
+    /// Runs the suite.
+    run: fn(&Target<'_>) -> Result<Outcome, String>,
+}
+
+/// What a suite runs with.
+struct Target<'a> {
+    /// The suite's folder in the repository.
+    folder: &'a Path,
+    /// The suite's folder below `target/compat`.
+    work: &'a Path,
+    binary: &'a Path,
+    broker: &'a Broker,
+}
+
+/// What a suite's runner said.
+struct Outcome {
+    verdicts: Vec<(String, Verdict)>,
+    text: String,
 }
 
 const SUITES: &[Suite] = &[
     Suite {
         name: "kafkajs",
+        folder: "kafkajs",
+        in_gate: true,
         settings: &[("num.partitions", "1")],
         minimum: 5,
-        install: install_npm,
-        command: |_, work, broker| {
+        install: install::npm,
+        run: |target| {
             let mut command = Command::new("node");
             command.args(["--test", "--test-concurrency=1", "--test-reporter=tap"]);
-            command.current_dir(work).env("BOOTSTRAP", broker.address());
-            command
+            command.current_dir(target.work).env("BOOTSTRAP", target.broker.address());
+            one_process(command, parse::tap)
         },
-        parse: parse_tap,
+    },
+    Suite {
+        name: "java-clients",
+        folder: "java-clients",
+        in_gate: true,
+        settings: &[],
+        minimum: 10,
+        install: |_, _| Ok(()),
+        run: |target| {
+            let classpath = java::prepare("java-clients").map_err(|error| error.to_string())?;
+            let mut command = Command::new("java");
+            command.args(["-Xmx512m", "-Djava.security.manager=allow", "-cp", &classpath, "Clients"]);
+            command.arg(target.broker.address()).current_dir(target.work);
+            one_process(command, parse::tap)
+        },
     },
     Suite {
         name: "kafka-python",
+        folder: "kafka-python",
+        in_gate: true,
         settings: &[("node.id", "0"), ("num.partitions", "4"), ("group.min.session.timeout.ms", "1000")],
-        minimum: 30,
-        install: install_kafka_python,
-        command: |_, work, broker| {
-            let mut command = Command::new(work.join("venv/bin/python"));
-            command.args([
-                "-m",
-                "pytest",
-                "-v",
-                "-rA",
-                "--tb=short",
-                "-p",
-                "no:cacheprovider",
-                "--timeout=120",
-            ]);
-            command.args([
-                "test/integration/test_admin_integration.py",
-                "test/integration/test_consumer_integration.py",
-            ]);
-            command.arg("test/integration/test_producer_integration.py");
-            command.current_dir(work.join("source"));
-            command.env("KAFKA_URI", format!("kafka://{}", broker.address())).env("KAFKA_VERSION", "4.2.0");
-            command
+        minimum: 45,
+        install: install::kafka_python,
+        run: |target| {
+            let source = target.work.join("source");
+            let mut command = Command::new(target.work.join("venv/bin/python"));
+            command.args(["-m", "pytest", "-v", "-rA", "--tb=short", "-p", "no:cacheprovider"]);
+            command.arg("--timeout=120");
+            for file in ["admin", "consumer", "producer"] {
+                command.arg(format!("test/integration/test_{file}_integration.py"));
+            }
+            command.env("PYTHONPATH", &source).env("KAFKA_ROOT", &source).current_dir(&source);
+            // The newest version that the client tells from its table of API versions.
+            command.env("KAFKA_VERSION", "4.3.0");
+            command.env("KAFKA_URI", format!("kafka://{}", target.broker.address()));
+            one_process(command, parse::pytest)
         },
-        parse: parse_pytest,
     },
     Suite {
         name: "franz-go",
+        folder: "franz-go",
+        in_gate: true,
         settings: &[],
-        minimum: 100,
-        install: |suite, _| run(Command::new("go").args(["mod", "download"]).current_dir(suite)),
-        command: |suite, _, broker| {
+        minimum: 450,
+        install: |suite, _| install::run(Command::new("go").args(["mod", "download"]).current_dir(suite)),
+        run: |target| {
+            let skipped = reasons(&target.folder.join("skipped.txt"))?;
+            let pattern: Vec<&str> = skipped.keys().map(String::as_str).collect();
             let mut command = Command::new("go");
-            command.args(["test", "-count=1", "-v", "-timeout=900s", "-skip"]);
-            command.arg(fs::read_to_string(suite.join("skip.txt")).unwrap_or_default().trim());
-            command.arg("github.com/twmb/franz-go/pkg/kgo");
-            command.current_dir(suite);
-            command
-                .env("KGO_SEEDS", broker.address())
-                .env("KGO_TEST_RF", "1")
-                .env("KGO_TEST_STABLE_FETCH", "true");
+            command.args(["test", "-count=1", "-v", "-timeout=900s", "-skip", &pattern.join("|")]);
+            command.arg("github.com/twmb/franz-go/pkg/kgo").current_dir(target.folder);
+            command.env("KGO_SEEDS", target.broker.address());
+            command.env("KGO_TEST_RF", "1").env("KGO_TEST_STABLE_FETCH", "true");
             command.env("KGO_TEST_RECORDS", "50000");
-            command
+            one_process(command, parse::go)
         },
-        parse: parse_go,
+    },
+    Suite {
+        name: "librdkafka",
+        folder: "librdkafka",
+        in_gate: true,
+        settings: librdkafka::SETTINGS,
+        minimum: 40,
+        install: librdkafka::install,
+        run: |target| librdkafka::run(target, librdkafka::Selection::Quick),
+    },
+    Suite {
+        name: "librdkafka-all",
+        folder: "librdkafka",
+        in_gate: false,
+        settings: librdkafka::SETTINGS,
+        minimum: 70,
+        install: librdkafka::install,
+        run: |target| librdkafka::run(target, librdkafka::Selection::All),
     },
 ];
 
@@ -105,7 +156,8 @@ pub fn run_suites(root: &Path, binary: &Path, names: &[&str]) -> Result<(), Stri
         }
     }
     let mut failures = Vec::new();
-    for suite in SUITES.iter().filter(|suite| names.is_empty() || names.contains(&suite.name)) {
+    let chosen = |suite: &&Suite| if names.is_empty() { suite.in_gate } else { names.contains(&suite.name) };
+    for suite in SUITES.iter().filter(chosen) {
         if let Err(error) = run_suite(root, binary, suite) {
             eprintln!("{}: {error}", suite.name);
             failures.push(suite.name);
@@ -115,28 +167,33 @@ pub fn run_suites(root: &Path, binary: &Path, names: &[&str]) -> Result<(), Stri
 }
 
 fn run_suite(root: &Path, binary: &Path, suite: &Suite) -> Result<(), String> {
-    let folder = root.join("compat").join(suite.name);
-    let work = root.join("target/compat").join(suite.name);
+    let root = root.canonicalize().map_err(|error| error.to_string())?;
+    let folder = root.join("compat").join(suite.folder);
+    let work = root.join("target/compat").join(suite.folder);
     fs::create_dir_all(&work).map_err(|error| error.to_string())?;
     (suite.install)(&folder, &work)?;
     let mut broker = Broker::start(binary, &work.join("broker"), suite.settings)?;
-    let output = (suite.command)(&folder, &work, &broker)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| error.to_string())?;
-    let text =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    fs::write(work.join("output.txt"), &text).map_err(|error| error.to_string())?;
+    let target = Target { folder: &folder, work: &work, binary, broker: &broker };
+    let outcome = (suite.run)(&target)?;
+    fs::write(work.join("output.txt"), &outcome.text).map_err(|error| error.to_string())?;
     broker.check_alive()?;
-    let allowed = allow_list(&folder.join("allowed.txt"))?;
-    judge(suite, &(suite.parse)(&text), &allowed).inspect_err(|_| {
-        let lines: Vec<&str> = text.lines().collect();
+    let allowed = reasons(&folder.join("allowed.txt"))?;
+    judge(suite, &outcome.verdicts, &allowed).inspect_err(|_| {
+        let lines: Vec<&str> = outcome.text.lines().collect();
         eprintln!(
             "{}\n--- the broker's log ends with\n{}",
             lines[lines.len().saturating_sub(120)..].join("\n"),
             broker.log_tail()
         );
     })
+}
+
+/// Runs a suite that is one process.
+fn one_process(mut command: Command, parse: fn(&str) -> Vec<(String, Verdict)>) -> Result<Outcome, String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
+    let text =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    Ok(Outcome { verdicts: parse(&text), text })
 }
 
 fn judge(
@@ -176,7 +233,7 @@ fn judge(
 }
 
 /// Lines of `test name: reason`; `#` starts a comment.
-fn allow_list(path: &Path) -> Result<BTreeMap<String, String>, String> {
+fn reasons(path: &Path) -> Result<BTreeMap<String, String>, String> {
     let Ok(text) = fs::read_to_string(path) else { return Ok(BTreeMap::new()) };
     text.lines()
         .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
@@ -188,106 +245,6 @@ fn allow_list(path: &Path) -> Result<BTreeMap<String, String>, String> {
         .collect()
 }
 
-fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)))
-}
-
-fn copy_flat(from: &Path, to: &Path) -> Result<(), String> {
-    for entry in fs::read_dir(from).map_err(|error| format!("{}: {error}", from.display()))? {
-        let entry = entry.map_err(|error| error.to_string())?;
-        if entry.path().is_file() {
-            fs::copy(entry.path(), to.join(entry.file_name())).map_err(|error| error.to_string())?;
-        }
-    }
-    Ok(())
-}
-
-fn install_npm(suite: &Path, work: &Path) -> Result<(), String> {
-    copy_flat(suite, work)?;
-    run(Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(work))
-}
-
-fn install_kafka_python(suite: &Path, work: &Path) -> Result<(), String> {
-    let venv = work.join("venv");
-    if venv.join("installed").exists() {
-        return Ok(());
-    }
-    run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    let python: PathBuf = venv.join("bin/python");
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r"];
-    run(Command::new(&python).args(pip).arg(suite.join("requirements.txt")))?;
-    // The source archive holds the integration tests; the wheel does not.
-    let download =
-        ["-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--require-hashes", "-r"];
-    run(Command::new(&python)
-        .args(download)
-        .arg(suite.join("source.txt"))
-        .arg("-d")
-        .arg(work.join("archive")))?;
-    let source = work.join("source");
-    fs::create_dir_all(&source).map_err(|error| error.to_string())?;
-    let archive = fs::read_dir(work.join("archive"))
-        .map_err(|error| error.to_string())?
-        .filter_map(Result::ok)
-        .map(|entry| entry.path())
-        .find(|path| path.to_string_lossy().ends_with(".tar.gz"))
-        .ok_or("no source archive of kafka-python")?;
-    run(Command::new("tar").arg("xzf").arg(archive).args(["--strip-components=1", "-C"]).arg(&source))?;
-    fs::write(venv.join("installed"), "").map_err(|error| error.to_string())
-}
-
-/// `ok 1 - name` and `not ok 2 - name`, top level only.
-fn parse_tap(text: &str) -> Vec<(String, Verdict)> {
-    text.lines()
-        .filter_map(|line| {
-            let (verdict, rest) = match line.strip_prefix("ok ") {
-                Some(rest) => (Verdict::Passed, rest),
-                None => (Verdict::Failed, line.strip_prefix("not ok ")?),
-            };
-            let name = rest.split_once(" - ")?.1;
-            let skipped = name.contains("# SKIP");
-            Some((name.split(" # ").next()?.to_owned(), if skipped { Verdict::Skipped } else { verdict }))
-        })
-        .collect()
-}
-
-/// The lines of pytest's `-rA` summary.
-fn parse_pytest(text: &str) -> Vec<(String, Verdict)> {
-    text.lines()
-        .filter_map(|line| {
-            let (word, rest) = line.split_once(' ')?;
-            let verdict = match word {
-                "PASSED" => Verdict::Passed,
-                "FAILED" | "ERROR" => Verdict::Failed,
-                "SKIPPED" => Verdict::Skipped,
-                _ => return None,
-            };
-            Some((rest.split(" - ").next()?.rsplit("::").next()?.to_owned(), verdict))
-        })
-        .collect()
-}
-
-/// The lines of `go test -v`, subtests included.
-fn parse_go(text: &str) -> Vec<(String, Verdict)> {
-    text.lines()
-        .filter_map(|line| {
-            let line = line.trim_start();
-            let (verdict, rest) = if let Some(rest) = line.strip_prefix("--- PASS: ") {
-                (Verdict::Passed, rest)
-            } else if let Some(rest) = line.strip_prefix("--- FAIL: ") {
-                (Verdict::Failed, rest)
-            } else {
-                (Verdict::Skipped, line.strip_prefix("--- SKIP: ")?)
-            };
-            Some((rest.split(' ').next()?.to_owned(), verdict))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,17 +252,40 @@ mod tests {
     #[test]
     fn verdicts_are_read_from_each_runner() {
         assert_eq!(
-            parse_tap("ok 1 - a b\nnot ok 2 - c\n    not ok 1 - inner"),
+            parse::tap("ok 1 - a b\nnot ok 2 - c\n    not ok 1 - inner"),
             vec![("a b".into(), Verdict::Passed), ("c".into(), Verdict::Failed)]
         );
         assert_eq!(
-            parse_pytest("PASSED test/x.py::test_a\nFAILED test/x.py::test_b - assert"),
+            parse::pytest("PASSED test/x.py::test_a\nFAILED test/x.py::test_b - assert"),
             vec![("test_a".into(), Verdict::Passed), ("test_b".into(), Verdict::Failed)]
         );
         assert_eq!(
-            parse_go("--- PASS: TestA (0.1s)\n    --- FAIL: TestA/b (1s)\n"),
+            parse::go("--- PASS: TestA (0.1s)\n    --- FAIL: TestA/b (1s)\n"),
             vec![("TestA".into(), Verdict::Passed), ("TestA/b".into(), Verdict::Failed)]
         );
+    }
+
+    #[test]
+    fn the_summary_of_librdkafka_is_read_through_its_colours() {
+        let row = |name: &str, state: &str, note: &str| {
+            format!("|\u{1b}[32m {name}   |  {state} |   1.0s \u{1b}[0m|\u{1b}[36m {note}\u{1b}[0m\n")
+        };
+        let text = [
+            "TEST 20260101000000 (bare, scenario default) SUMMARY\n".to_owned(),
+            row("<MAIN>", "PASSED", ""),
+            row("0001_multiobj", "PASSED", ""),
+            row("0022_local", "SKIPPED", "Filtered due to negative test flags"),
+            row("0045_scenario", "SKIPPED", ""),
+            row("0002_unkpart", "FAILED", ""),
+        ];
+        let expected = [
+            ("0001_multiobj", Verdict::Passed),
+            ("0045_scenario", Verdict::Skipped),
+            ("0002_unkpart", Verdict::Failed),
+        ];
+        let expected: Vec<_> =
+            expected.into_iter().map(|(name, verdict)| (name.to_owned(), verdict)).collect();
+        assert_eq!(parse::librdkafka(&text.concat()), expected);
     }
 
     #[test]
