@@ -27,6 +27,7 @@ impl Broker {
         let mut text = format!(
             "process.roles=broker,controller\nnode.id={node_id}\ncontroller.quorum.bootstrap.servers=127.0.0.1:{controller_port}\n\
              listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n\
              controller.listener.names=CONTROLLER\ninter.broker.listener.name=PLAINTEXT\nlog.dirs={}\n\
              group.initial.rebalance.delay.ms=0\n",
             dir.join("data").display()

@@ -96,7 +96,16 @@ const SUITES: &[Suite] = &[
         run: |target| {
             let source = target.work.join("source");
             let mut command = Command::new(target.work.join("venv/bin/python"));
-            command.args(["-m", "pytest", "-v", "-rA", "--tb=short", "-p", "no:cacheprovider"]);
+            command.args([
+                "-m",
+                "pytest",
+                "-v",
+                "-rA",
+                "--tb=short",
+                "--show-capture=no",
+                "-p",
+                "no:cacheprovider",
+            ]);
             command.arg("--timeout=120");
             for file in ["admin", "consumer", "producer"] {
                 command.arg(format!("test/integration/test_{file}_integration.py"));
@@ -256,7 +265,7 @@ mod tests {
             vec![("a b".into(), Verdict::Passed), ("c".into(), Verdict::Failed)]
         );
         assert_eq!(
-            parse::pytest("PASSED test/x.py::test_a\nFAILED test/x.py::test_b - assert"),
+            parse::pytest("PASSED test/x.py::test_a\nFAILED test/x.py::test_b - assert\nFAILED   [ 91%]"),
             vec![("test_a".into(), Verdict::Passed), ("test_b".into(), Verdict::Failed)]
         );
         assert_eq!(

@@ -28,7 +28,12 @@ pub fn pytest(text: &str) -> Vec<(String, Verdict)> {
                 "SKIPPED" => Verdict::Skipped,
                 _ => return None,
             };
-            Some((rest.split(" - ").next()?.rsplit("::").next()?.to_owned(), verdict))
+            // A verdict alone, with the share done so far, belongs to the line before.
+            let (_, name) = rest.split(" - ").next()?.rsplit_once("::").or_else(|| {
+                let is_skip_with_reason = verdict == Verdict::Skipped && rest.starts_with("[1]");
+                is_skip_with_reason.then_some(("", rest))
+            })?;
+            Some((name.to_owned(), verdict))
         })
         .collect()
 }
