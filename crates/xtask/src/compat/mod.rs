@@ -66,7 +66,7 @@ const SUITES: &[Suite] = &[
         install: install::npm,
         run: |target| {
             let mut command = Command::new("node");
-            command.args(["--test", "--test-concurrency=1", "--test-reporter=tap"]);
+            command.args(["--test", "--test-concurrency=1", "--test-reporter=tap", "--test-timeout=120000"]);
             command.current_dir(target.work).env("BOOTSTRAP", target.broker.address());
             one_process(command, parse::tap)
         },
