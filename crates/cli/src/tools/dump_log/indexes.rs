@@ -34,6 +34,16 @@ fn read(path: &Path) -> Result<Vec<u8>, Uncaught> {
     std::fs::read(path).map_err(|error| Uncaught::io(path, &error))
 }
 
+/// The reference creates an index that is missing, and fails over the size it should get; the message is all we share.
+fn read_index(path: &Path) -> Result<Vec<u8>, Uncaught> {
+    match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Err(Uncaught::new("java.lang.IllegalArgumentException", "Invalid max index size: -1"))
+        }
+        read => read.map_err(|error| Uncaught::io(path, &error)),
+    }
+}
+
 fn corrupt(message: String) -> Uncaught {
     Uncaught::new("org.apache.kafka.storage.internals.log.CorruptIndexException", message)
 }
@@ -141,7 +151,7 @@ pub(super) fn dump_offset_index(
     let base_offset = parse_offset(stem)?;
     let log_path = sibling(path, stem, ".log");
     let log = LogFile::open(&log_path)?;
-    let index = OffsetIndex { base_offset, bytes: read(path)? };
+    let index = OffsetIndex { base_offset, bytes: read_index(path)? };
     if index.entries() == 0 {
         io.line(format!("{} is empty.", path.display()));
         return Ok(());
@@ -209,8 +219,8 @@ pub(super) fn dump_time_index(
     let base_offset = parse_offset(stem)?;
     let log_path = sibling(path, stem, ".log");
     let log = LogFile::open(&log_path)?;
-    let index = OffsetIndex { base_offset, bytes: read(&sibling(path, stem, ".index"))? };
-    let bytes = read(path)?;
+    let index = OffsetIndex { base_offset, bytes: read_index(&sibling(path, stem, ".index"))? };
+    let bytes = read_index(path)?;
     if settings.checks_sanity_only {
         check_time_index(path, base_offset, &bytes)?;
         io.line(format!("{} passed sanity check.", path.display()));

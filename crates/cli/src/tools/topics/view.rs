@@ -8,6 +8,7 @@ use protocol::messages::list_partition_reassignments_response::OngoingPartitionR
 use serde_json::{Value, json};
 
 use crate::admin::{PartitionInfo, TopicDescription};
+use crate::java::{hash_order, string_hash};
 
 /// DescribeConfigs' source of a value nobody has set.
 const DEFAULT_CONFIG: i8 = 5;
@@ -38,8 +39,10 @@ impl TopicView<'_> {
         partitions
     }
 
+    /// In the order of the hash map that the reference keeps all of a topic's configs in.
     pub(super) fn overrides(&self) -> impl Iterator<Item = &DescribeConfigsResourceResult> {
-        self.configs.iter().filter(|config| config.config_source != DEFAULT_CONFIG)
+        let all = hash_order(self.configs.iter().collect(), |config| string_hash(&config.name));
+        all.into_iter().filter(|config| config.config_source != DEFAULT_CONFIG)
     }
 
     pub(super) fn has_overrides(&self) -> bool {
