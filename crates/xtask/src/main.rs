@@ -6,6 +6,7 @@ use std::process::ExitCode;
 mod ci;
 mod codegen;
 mod compat;
+mod goldens;
 mod import;
 mod java;
 mod oracle;
@@ -21,6 +22,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                          compare our codec with Apache Kafka's own classes (needs java and mvn)
   tidy                   check layering, purity, sizes, licences and generated code
   compat [SUITE...]      run client suites of other languages against the release binary (or $BITACORA)
+  goldens                run our tools against the release binary (or $BITACORA) and compare their output with
+                         what the reference's tools printed against the reference's broker
   test                   unit tests and client suites
   ci                     the gate: format, lints, tidy, test";
 
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
         ["oracle", options @ ..] => oracle::run(options),
         ["tidy"] => tidy::run(&root()).map_err(Into::into),
         ["compat", suites @ ..] => compat::run_suites(&root(), &binary(), suites).map_err(Into::into),
+        ["goldens"] => goldens::run(&root(), &binary()).map_err(Into::into),
         ["test"] => ci::run(&root(), &tests()).map_err(Into::into),
         ["ci"] => ci::run(&root(), &gate()).map_err(Into::into),
         _ => Err(USAGE.into()),
@@ -62,6 +66,7 @@ fn tests() -> Vec<ci::Step> {
         ci::Step::cargo("unit tests", &["test", "--workspace", "--locked"]),
         ci::Step::function("java oracle", |_| oracle::run(&[]).map_err(|error| error.to_string())),
         ci::Step::cargo("release build", &["build", "--release", "--locked"]),
+        ci::Step::function("tool outputs", |root| goldens::run(root, &binary())),
         ci::Step::function("client suites", |root| compat::run_suites(root, &binary(), &[])),
     ]
 }

@@ -5,7 +5,7 @@
 //! a reason, and at least `minimum` tests have to pass, so that an empty run is not a success. Tests that a suite
 //! leaves out are in `skipped.txt`, each with its reason.
 
-mod broker;
+pub mod broker;
 mod install;
 mod librdkafka;
 mod parse;
