@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use super::{Outcome, Target, Verdict, install, parse, reasons};
 
-/// What the tests expect of a broker.
+/// What the tests expect of a broker. Some write records of 1970, which retention would delete before they are read.
 pub const SETTINGS: &[(&str, &str)] =
-    &[("num.partitions", "4"), ("group.initial.rebalance.delay.ms", "3000")];
+    &[("num.partitions", "4"), ("group.initial.rebalance.delay.ms", "3000"), ("log.retention.ms", "-1")];
 /// Tests mostly wait: for rebalances, for timeouts.
 const PARALLEL: usize = 4;
 const TEST_TIMEOUT: Duration = Duration::from_secs(300);

@@ -90,7 +90,13 @@ const SUITES: &[Suite] = &[
         name: "kafka-python",
         folder: "kafka-python",
         in_gate: true,
-        settings: &[("node.id", "0"), ("num.partitions", "4"), ("group.min.session.timeout.ms", "1000")],
+        // Some tests write records with old timestamps.
+        settings: &[
+            ("node.id", "0"),
+            ("num.partitions", "4"),
+            ("group.min.session.timeout.ms", "1000"),
+            ("log.retention.ms", "-1"),
+        ],
         minimum: 45,
         install: install::kafka_python,
         run: |target| {
