@@ -9,12 +9,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Bound;
 use std::path::Path;
 
 use env::FileSystem;
 
 use crate::checkpoint::{EpochEntry, read_leader_epochs, write_leader_epochs};
 use crate::names;
+
+/// "No epoch."
+const UNDEFINED_EPOCH: i32 = -1;
 
 #[derive(Debug, Default)]
 pub struct LeaderEpochCache {
@@ -94,13 +98,13 @@ impl LeaderEpochCache {
 
     /// The greatest epoch not above `requested` and the offset after its last record; `None` when unknown.
     pub fn end_offset_for(&self, requested: i32, log_end_offset: i64) -> Option<(i32, i64)> {
-        if requested < 0 {
+        if requested == UNDEFINED_EPOCH {
             return None;
         }
         if self.latest_epoch() == Some(requested) {
             return Some((requested, log_end_offset));
         }
-        let (_, end) = self.epochs.range(requested + 1..).next()?;
+        let (_, end) = self.epochs.range((Bound::Excluded(requested), Bound::Unbounded)).next()?;
         let found = self.epochs.range(..=requested).next_back().map_or(requested, |(e, _)| *e);
         Some((found, *end))
     }
