@@ -297,9 +297,7 @@ impl FetchSessionCache {
         (privileged, uses_topic_ids): (bool, bool),
         new_id: &mut dyn FnMut() -> i32,
     ) -> i32 {
-        if partitions.is_empty()
-            || (self.sessions.len() >= self.slots && !self.evict_for(now, privileged, partitions.len()))
-        {
+        if self.sessions.len() >= self.slots && !self.evict_for(now, privileged, partitions.len()) {
             return INVALID_SESSION_ID;
         }
         let session_id = loop {
