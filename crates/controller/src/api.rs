@@ -189,7 +189,7 @@ impl<T> ControllerResult<T> {
     }
 
     /// A response without records.
-    pub(crate) fn just(response: T) -> Self {
+    pub fn just(response: T) -> Self {
         Self::of(Vec::new(), response)
     }
 

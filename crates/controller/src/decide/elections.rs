@@ -42,6 +42,9 @@ impl Decider<'_> {
         &self,
         request: &ElectLeadersRequest,
     ) -> Result<ControllerResult<ElectLeadersResponse>, ApiError> {
+        if request.topic_partitions.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(ControllerResult::just(ElectLeadersResponse::default()));
+        }
         let election = match request.election_type {
             PREFERRED => Election::Preferred,
             UNCLEAN => Election::Unclean,

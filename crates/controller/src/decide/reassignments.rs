@@ -92,6 +92,9 @@ impl Decider<'_> {
         &self,
         request: &AlterPartitionReassignmentsRequest,
     ) -> ControllerResult<AlterPartitionReassignmentsResponse> {
+        if request.topics.is_empty() {
+            return ControllerResult::just(AlterPartitionReassignmentsResponse::default());
+        }
         let allow_factor_change = request.allow_replication_factor_change;
         let mut response = AlterPartitionReassignmentsResponse {
             allow_replication_factor_change: allow_factor_change,
