@@ -2,7 +2,7 @@
 //! decides, and the answers of both put together in the order of the request.
 
 use super::Answer;
-use crate::context::RequestContext;
+use crate::context::{ListenerRole, RequestContext};
 use crate::controller_service::{ControllerRequest, Origin};
 use crate::node::Node;
 use config::alter::{
@@ -105,11 +105,23 @@ pub(crate) fn incremental(
             .map(|c| ConfigChange { name: c.name.clone(), op: c.config_operation, value: c.value.clone() })
             .collect();
         let check = || {
-            check_kind(node, resource.resource_type, &resource.resource_name, &changes, &keys)?;
+            if context.session.role == ListenerRole::Controller {
+                return match ResourceKind::from_id(resource.resource_type) {
+                    Some(ResourceKind::BrokerLogger) => {
+                        check_loggers(node, &resource.resource_name, &changes)
+                    }
+                    _ => Ok(true),
+                };
+            }
+            check_request_of(resource.resource_type, &resource.resource_name, &changes, &keys)?;
+            if resource.resource_type == ResourceKind::BrokerLogger.id() {
+                return check_loggers(node, &resource.resource_name, &changes);
+            }
+            check_kind(node, resource.resource_type, &resource.resource_name)?;
             if resource.resource_type == ResourceKind::Broker.id() {
                 check_broker_change(&node.broker_configs(), &resource.resource_name, &changes)?;
             }
-            Ok(())
+            Ok(true)
         };
         keep(&mut plan, resource.resource_type, &resource.resource_name, check())
     });
@@ -138,13 +150,22 @@ pub(crate) fn legacy(
             .map(|c| ConfigChange { name: c.name.clone(), op: SET, value: c.value.clone() })
             .collect();
         let check = || {
-            check_kind(node, resource.resource_type, &resource.resource_name, &changes, &keys)?;
+            if context.session.role == ListenerRole::Controller {
+                return match ResourceKind::from_id(resource.resource_type) {
+                    Some(ResourceKind::BrokerLogger) => {
+                        Err(ConfigError::invalid_request("Unexpected resource type BROKER_LOGGER."))
+                    }
+                    _ => Ok(true),
+                };
+            }
+            check_request_of(resource.resource_type, &resource.resource_name, &changes, &keys)?;
+            check_kind(node, resource.resource_type, &resource.resource_name)?;
             if resource.resource_type == ResourceKind::Broker.id() {
                 let layer: BTreeMap<String, String> =
                     changes.iter().map(|c| (c.name.clone(), c.value.clone().unwrap_or_default())).collect();
                 check_broker_replacement(&node.broker_configs(), &resource.resource_name, &layer)?;
             }
-            Ok(())
+            Ok(true)
         };
         keep(&mut plan, resource.resource_type, &resource.resource_name, check())
     });
@@ -155,10 +176,14 @@ pub(crate) fn legacy(
     Answer::Later
 }
 
-/// Notes a refusal; true when the controller has to be asked.
-fn keep(plan: &mut Plan, kind: i8, name: &str, check: Result<(), ConfigError>) -> bool {
+/// Notes the verdict of what is decided here; true when the controller has to be asked.
+fn keep(plan: &mut Plan, kind: i8, name: &str, check: Result<bool, ConfigError>) -> bool {
     match check {
-        Ok(()) => true,
+        Ok(true) => true,
+        Ok(false) => {
+            plan.refused.push((kind, name.to_owned(), ErrorCode::NONE, None));
+            false
+        }
         Err(error) => {
             plan.refused.push((
                 kind,
@@ -171,8 +196,7 @@ fn keep(plan: &mut Plan, kind: i8, name: &str, check: Result<(), ConfigError>) -
     }
 }
 
-fn check_kind(
-    node: &Node,
+fn check_request_of(
     kind: i8,
     name: &str,
     changes: &[ConfigChange],
@@ -181,13 +205,32 @@ fn check_kind(
     if all.iter().filter(|(k, n)| *k == kind && n == name).count() > 1 {
         return Err(ConfigError::invalid_request("Each resource must appear at most once."));
     }
-    check_request(changes)?;
+    check_request(changes)
+}
+
+/// Changes of logger levels concern this node alone. It has no loggers whose level can be changed while it runs, so
+/// every name is unknown; Ok(false) for no change at all.
+fn check_loggers(node: &Node, name: &str, changes: &[ConfigChange]) -> Result<bool, ConfigError> {
+    let this = node.node_id();
+    let id: i32 = name.parse().map_err(|_| {
+        ConfigError::invalid_request(format!("Node id must be an integer, but it is: {name}"))
+    })?;
+    if id != this {
+        let message = format!("Unexpected node id. Expected {this}, but received {id}");
+        return Err(ConfigError::invalid_request(message));
+    }
+    match changes.first() {
+        None => Ok(false),
+        Some(change) => {
+            Err(ConfigError::invalid_configuration(format!("Logger {} does not exist!", change.name)))
+        }
+    }
+}
+
+fn check_kind(node: &Node, kind: i8, name: &str) -> Result<(), ConfigError> {
     match ResourceKind::from_id(kind) {
         Some(ResourceKind::Broker) => check_broker_resource_name(name, node.node_id()),
         Some(ResourceKind::Topic | ResourceKind::Group | ResourceKind::ClientMetrics) => Ok(()),
-        Some(ResourceKind::BrokerLogger) => Err(ConfigError::invalid_request(
-            "This broker has no loggers whose level can be changed while it runs.",
-        )),
         _ => Err(ConfigError::invalid_request(format!("Unknown resource type {kind}"))),
     }
 }

@@ -13,7 +13,7 @@ use protocol::{ApiKey, ErrorCode, Listener};
 /// Features whose APIs are served. The others (groups of the new protocols, transactions, share and streams groups)
 /// are stored and kept as in Apache Kafka but are not announced, since a client would act on them.
 const SERVED_FEATURES: [&str; 3] = [METADATA_VERSION, KRAFT_VERSION, ELIGIBLE_LEADER_REPLICAS_VERSION];
-/// Below this version a range must not start at 0 (KIP-1022 left old clients unable to parse it).
+/// Below this version a feature whose range starts at 0 is left out: old clients cannot parse it (KIP-1022).
 const FIRST_LEVEL_ZERO_VERSION: i16 = 4;
 /// The client names itself from this version on.
 const FIRST_SOFTWARE_VERSION: i16 = 3;
@@ -36,9 +36,13 @@ pub(crate) fn handle(
         context.session.software_version = request.client_software_version;
     }
     if version >= FIRST_IDENTITY_VERSION {
+        // Cluster and node are given together or not at all.
+        if request.cluster_id.is_some() != (request.node_id != -1) {
+            return Answer::Now(failed(ErrorCode::INVALID_REQUEST));
+        }
         let other_cluster = request.cluster_id.as_deref().is_some_and(|id| id != node.cluster_id());
         let other_node = request.node_id != -1 && request.node_id != node.node_id();
-        if other_cluster || other_node {
+        if context.session.role == ListenerRole::Broker && (other_cluster || other_node) {
             return Answer::Now(failed(ErrorCode::REBOOTSTRAP_REQUIRED));
         }
     }
@@ -49,12 +53,11 @@ pub(crate) fn handle(
         api_keys: advertised(context.session),
         supported_features: default_supported_features(false)
             .into_iter()
-            .filter(|(name, _)| SERVED_FEATURES.contains(&name.as_str()))
-            .map(|(name, range)| SupportedFeatureKey {
-                name,
-                min_version: if version < FIRST_LEVEL_ZERO_VERSION { range.min.max(1) } else { range.min },
-                max_version: range.max,
+            .filter(|(name, range)| {
+                SERVED_FEATURES.contains(&name.as_str())
+                    && (range.min > 0 || version >= FIRST_LEVEL_ZERO_VERSION)
             })
+            .map(|(name, range)| SupportedFeatureKey { name, min_version: range.min, max_version: range.max })
             .collect(),
         finalized_features_epoch: image.offset(),
         finalized_features: finalized

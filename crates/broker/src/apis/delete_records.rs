@@ -1,6 +1,6 @@
 //! DeleteRecords (key 21): moves a partition's log start offset forward (KIP-107).
 
-use super::Answer;
+use super::{Answer, group};
 use crate::context::RequestContext;
 use crate::metadata_view::is_internal_topic;
 use crate::node::Node;
@@ -16,18 +16,20 @@ pub(crate) fn handle(
     _: &mut RequestContext<'_>,
     request: DeleteRecordsRequest,
 ) -> Answer<DeleteRecordsResponse> {
-    let topics = request
-        .topics
+    let topics = group(request.topics.into_iter().map(|topic| (topic.name, topic.partitions)), |partition| {
+        partition.partition_index
+    });
+    let topics = topics
         .into_iter()
-        .map(|topic| {
-            let partitions = topic
-                .partitions
+        .map(|(name, partitions)| {
+            let partitions = partitions
                 .iter()
+                .filter_map(|asked| asked.last())
                 .map(|asked| {
-                    let deleted = if is_internal_topic(&topic.name) {
+                    let deleted = if is_internal_topic(&name) {
                         Err(ErrorCode::INVALID_TOPIC_EXCEPTION)
                     } else {
-                        node.find_partition(&topic.name, asked.partition_index)
+                        node.find_partition(&name, asked.partition_index)
                             .and_then(|partition| partition.delete_records(asked.offset))
                     };
                     DeleteRecordsPartitionResult {
@@ -37,7 +39,7 @@ pub(crate) fn handle(
                     }
                 })
                 .collect();
-            DeleteRecordsTopicResult { name: topic.name, partitions }
+            DeleteRecordsTopicResult { name, partitions }
         })
         .collect();
     Answer::Now(DeleteRecordsResponse { topics, ..DeleteRecordsResponse::default() })

@@ -24,18 +24,25 @@ pub(crate) fn handle(
     };
     if request.endpoint_type != expected {
         let (error, message) = if (BROKERS..=CONTROLLERS).contains(&request.endpoint_type) {
+            // Version 0 knows nothing of endpoint types.
+            let error = if context.version() == 0 {
+                ErrorCode::INVALID_REQUEST
+            } else {
+                ErrorCode::MISMATCHED_ENDPOINT_TYPE
+            };
             let message = if expected == BROKERS {
                 "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
             } else {
                 "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER"
             };
-            (ErrorCode::MISMATCHED_ENDPOINT_TYPE, message)
+            (error, message.to_owned())
         } else {
-            (ErrorCode::UNSUPPORTED_ENDPOINT_TYPE, "Unsupported endpoint type")
+            let message = format!("Unsupported endpoint type {}", request.endpoint_type);
+            (ErrorCode::UNSUPPORTED_ENDPOINT_TYPE, message)
         };
         return Answer::Now(DescribeClusterResponse {
             error_code: error.code(),
-            error_message: Some(message.into()),
+            error_message: Some(message),
             ..DescribeClusterResponse::default()
         });
     }

@@ -2,12 +2,12 @@
 
 use super::Answer;
 use crate::context::RequestContext;
-use crate::metadata_view::is_valid_topic_name;
 use crate::node::Node;
 use config::describe::{
     DescribedConfig, describe_broker, describe_broker_default, describe_client_metrics, describe_group,
     describe_topic, select,
 };
+use config::topic::validate_topic_name;
 use config::{ConfigError, ResourceKind};
 use metadata::ConfigResource;
 use protocol::ErrorCode;
@@ -71,25 +71,33 @@ fn describe(node: &Node, resource: &DescribeConfigsResource) -> Result<Vec<Descr
     };
     match ResourceKind::from_id(resource.resource_type) {
         Some(ResourceKind::Topic) => {
-            if !is_valid_topic_name(name) {
-                return Err((ErrorCode::INVALID_TOPIC_EXCEPTION, format!("Topic name is invalid: '{name}'")));
-            }
+            validate_topic_name(name).map_err(|error| refused(&error))?;
             if image.topics.topic_by_name(name).is_none() {
-                let error = ErrorCode::UNKNOWN_TOPIC_OR_PARTITION;
-                return Err((error, error.message().to_owned()));
+                return Err((ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, String::new()));
             }
             describe_topic(&configs, &overrides()).map_err(|error| refused(&error))
         }
         Some(ResourceKind::Broker) if name.is_empty() => Ok(describe_broker_default(&configs)),
         Some(ResourceKind::Broker) => {
-            if name.parse::<i32>() != Ok(node.node_id()) {
-                let message = format!(
-                    "Unexpected broker id, expected {} or empty string, but received {name}",
-                    node.node_id()
-                );
+            let this = node.node_id();
+            if broker_id(name)? != this {
+                let message =
+                    format!("Unexpected broker id, expected {this} or empty string, but received {name}");
                 return Err((ErrorCode::INVALID_REQUEST, message));
             }
             Ok(describe_broker(&configs))
+        }
+        Some(ResourceKind::BrokerLogger) if name.is_empty() => {
+            Err((ErrorCode::INVALID_REQUEST, "Broker id must not be empty".into()))
+        }
+        Some(ResourceKind::BrokerLogger) => {
+            let this = node.node_id();
+            if broker_id(name)? != this {
+                let message = format!("Unexpected broker id, expected {this} but received {name}");
+                return Err((ErrorCode::INVALID_REQUEST, message));
+            }
+            // This broker has no loggers whose level can be changed while it runs.
+            Ok(Vec::new())
         }
         Some(ResourceKind::Group) if name.is_empty() => {
             Err((ErrorCode::INVALID_REQUEST, "Group name must not be empty".into()))
@@ -101,11 +109,17 @@ fn describe(node: &Node, resource: &DescribeConfigsResource) -> Result<Vec<Descr
         Some(ResourceKind::ClientMetrics) => {
             describe_client_metrics(&overrides()).map_err(|error| refused(&error))
         }
-        _ => Err((
-            ErrorCode::INVALID_REQUEST,
-            format!("Unsupported resource type: {}", resource.resource_type),
-        )),
+        None => {
+            let error = ErrorCode::INVALID_REQUEST;
+            Err((error, error.message().to_owned()))
+        }
     }
+}
+
+fn broker_id(name: &str) -> Result<i32, Refusal> {
+    let refusal =
+        |_| (ErrorCode::INVALID_REQUEST, format!("Broker id must be an integer, but it is: {name}"));
+    name.parse().map_err(refusal)
 }
 
 fn told(

@@ -3,8 +3,12 @@
 use super::Answer;
 use crate::context::RequestContext;
 use crate::node::Node;
+use crate::partition::Partition;
+use config::topic::validate_topic_name;
+use protocol::ErrorCode;
 use protocol::messages::describe_producers_response::{PartitionResponse, ProducerState, TopicResponse};
 use protocol::messages::{DescribeProducersRequest, DescribeProducersResponse};
+use std::sync::Arc;
 
 pub(crate) fn handle(
     node: &Node,
@@ -18,7 +22,7 @@ pub(crate) fn handle(
             let partitions = topic
                 .partition_indexes
                 .iter()
-                .map(|index| match node.find_partition(&topic.name, *index) {
+                .map(|index| match found(node, &topic.name, *index) {
                     Ok(partition) => PartitionResponse {
                         partition_index: *index,
                         active_producers: partition
@@ -35,10 +39,10 @@ pub(crate) fn handle(
                             .collect(),
                         ..PartitionResponse::default()
                     },
-                    Err(error) => PartitionResponse {
+                    Err((error, error_message)) => PartitionResponse {
                         partition_index: *index,
                         error_code: error.code(),
-                        error_message: Some(error.message().to_owned()),
+                        error_message,
                         ..PartitionResponse::default()
                     },
                 })
@@ -47,4 +51,13 @@ pub(crate) fn handle(
         })
         .collect();
     Answer::Now(DescribeProducersResponse { topics, ..DescribeProducersResponse::default() })
+}
+
+/// The partition, or why not; only what concerns the topic is put in words.
+fn found(node: &Node, topic: &str, index: i32) -> Result<Arc<Partition>, (ErrorCode, Option<String>)> {
+    if let Err(error) = validate_topic_name(topic) {
+        return Err((ErrorCode::from_code(error.error_code()), Some(error.message)));
+    }
+    let in_words = node.topic_id(topic).is_none();
+    node.find_partition(topic, index).map_err(|error| (error, in_words.then(|| error.message().to_owned())))
 }

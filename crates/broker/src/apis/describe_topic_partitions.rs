@@ -26,10 +26,22 @@ pub(crate) fn handle(
         Some(cursor) => (cursor.topic_name.as_str(), cursor.partition_index),
         None => ("", 0),
     };
-    if from_partition < 0 {
-        return Answer::Close(format!("the cursor's partition {from_partition} is negative"));
+    let all = request.topics.is_empty();
+    let cursor_fits = all
+        || request.cursor.is_none()
+        || request.topics.iter().any(|topic| topic.name.as_str() == from_topic);
+    if from_partition < 0 || !cursor_fits {
+        let topics = request.topics.into_iter().map(|topic| DescribeTopicPartitionsResponseTopic {
+            error_code: ErrorCode::INVALID_REQUEST.code(),
+            name: Some(topic.name),
+            ..DescribeTopicPartitionsResponseTopic::default()
+        });
+        return Answer::Now(DescribeTopicPartitionsResponse {
+            topics: topics.collect(),
+            ..DescribeTopicPartitionsResponse::default()
+        });
     }
-    let names: BTreeSet<String> = if request.topics.is_empty() {
+    let names: BTreeSet<String> = if all {
         image.topics.iter_by_name().map(|topic| topic.name.to_string()).collect()
     } else {
         request.topics.into_iter().map(|topic| topic.name).collect()
@@ -46,6 +58,7 @@ pub(crate) fn handle(
                 error_code: error.code(),
                 name: Some(name),
                 is_internal,
+                topic_authorized_operations: ALL_TOPIC_OPERATIONS,
                 ..DescribeTopicPartitionsResponseTopic::default()
             });
             continue;

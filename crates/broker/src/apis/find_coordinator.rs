@@ -13,6 +13,8 @@ const TRANSACTION: i8 = 1;
 const SHARE: i8 = 2;
 /// Several keys in one request from this version on (KIP-699).
 const FIRST_BATCH_VERSION: i16 = 4;
+/// Coordinators of share groups may be asked for from this version on (KIP-932).
+const FIRST_SHARE_VERSION: i16 = 6;
 /// The topic of the group coordinator.
 const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
@@ -27,6 +29,9 @@ pub(crate) fn handle(
             .into_iter()
             .map(|key| {
                 let (error, broker) = find(node, context, request.key_type, &key);
+                // A share coordinator's key that does not parse is refused without a word.
+                let silent = error == ErrorCode::NONE
+                    || (request.key_type == SHARE && error == ErrorCode::INVALID_REQUEST);
                 let (node_id, host, port) =
                     broker.map_or((-1, String::new(), -1), |b| (b.id, b.host, b.port));
                 Coordinator {
@@ -35,9 +40,7 @@ pub(crate) fn handle(
                     host,
                     port,
                     error_code: error.code(),
-                    error_message: (error != ErrorCode::NONE)
-                        .then(|| error.message().to_owned())
-                        .or(Some(String::new())),
+                    error_message: Some(if silent { String::new() } else { error.message().to_owned() }),
                 }
             })
             .collect();
@@ -55,6 +58,15 @@ pub(crate) fn handle(
     })
 }
 
+/// A share coordinator's key is `group:topicId:partition`.
+fn is_share_key(key: &str) -> bool {
+    let mut parts = key.rsplitn(3, ':');
+    let (partition, id, group) = (parts.next(), parts.next(), parts.next());
+    partition.is_some_and(|text| text.parse::<i32>().is_ok())
+        && id.is_some_and(|text| text.parse::<protocol::Uuid>().is_ok())
+        && group.is_some_and(|text| !text.is_empty())
+}
+
 fn find(
     node: &Node,
     context: &RequestContext<'_>,
@@ -63,6 +75,9 @@ fn find(
 ) -> (ErrorCode, Option<BrokerNode>) {
     match key_type {
         GROUP => {}
+        SHARE if context.version() < FIRST_SHARE_VERSION || !is_share_key(key) => {
+            return (ErrorCode::INVALID_REQUEST, None);
+        }
         // No coordinator of these kinds exists in this cluster; a retriable error would keep clients waiting for ever.
         TRANSACTION | SHARE => return (ErrorCode::UNSUPPORTED_VERSION, None),
         _ => return (ErrorCode::INVALID_REQUEST, None),

@@ -8,8 +8,8 @@ use protocol::messages::{
     AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, CreatePartitionsRequest,
     CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
     DeleteTopicsResponse, DescribeQuorumRequest, DescribeQuorumResponse, ElectLeadersRequest,
-    ElectLeadersResponse, UnregisterBrokerRequest, UnregisterBrokerResponse, UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
+    ElectLeadersResponse, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
+    UnregisterBrokerRequest, UnregisterBrokerResponse, UpdateFeaturesRequest, UpdateFeaturesResponse,
 };
 use raft::RaftRequest;
 
@@ -38,6 +38,13 @@ forwarded!(
     AlterPartitionReassignments,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse
+);
+
+forwarded!(
+    list_partition_reassignments,
+    ListPartitionReassignments,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse
 );
 
 pub(crate) fn describe_quorum(

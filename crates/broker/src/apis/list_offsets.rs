@@ -1,13 +1,12 @@
 //! ListOffsets (key 2): offsets by timestamp and by the special timestamps.
 
-use super::Answer;
+use super::{Answer, group};
 use crate::context::RequestContext;
 use crate::node::Node;
 use protocol::ErrorCode;
 use protocol::messages::list_offsets_request::ListOffsetsPartition;
 use protocol::messages::list_offsets_response::{ListOffsetsPartitionResponse, ListOffsetsTopicResponse};
 use protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
-use std::collections::HashSet;
 
 /// The end of the log: last stable offset or high watermark, by isolation level.
 pub(crate) const LATEST_TIMESTAMP: i64 = -1;
@@ -34,38 +33,30 @@ pub(crate) fn handle(
     request: ListOffsetsRequest,
 ) -> Answer<ListOffsetsResponse> {
     let version = context.version();
-    let mut seen = HashSet::new();
-    let mut duplicates = HashSet::new();
-    for topic in &request.topics {
-        for partition in &topic.partitions {
-            if !seen.insert((topic.name.as_str(), partition.partition_index)) {
-                duplicates.insert((topic.name.clone(), partition.partition_index));
-            }
-        }
-    }
+    let known_isolation = (0..=1).contains(&request.isolation_level);
     let asker = Asker {
         version,
         read_committed: request.isolation_level == 1,
         is_client: request.replica_id == -1,
         debugging: request.replica_id == DEBUGGING_REPLICA_ID,
     };
-    let topics = request
-        .topics
-        .into_iter()
-        .map(|topic| {
-            let partitions = topic
-                .partitions
-                .iter()
-                .map(|partition| {
-                    if duplicates.contains(&(topic.name.clone(), partition.partition_index)) {
-                        return failed(partition, ErrorCode::INVALID_REQUEST);
-                    }
-                    look_up(node, &topic.name, partition, &asker)
-                })
-                .collect();
-            ListOffsetsTopicResponse { name: topic.name, partitions }
-        })
-        .collect();
+    let topics = group(request.topics.into_iter().map(|topic| (topic.name, topic.partitions)), |partition| {
+        partition.partition_index
+    })
+    .into_iter()
+    .map(|(name, partitions)| {
+        let partitions = partitions
+            .iter()
+            .map(|asked| match asked.as_slice() {
+                [partition] if known_isolation => look_up(node, &name, partition, &asker),
+                [partition] => failed(partition, ErrorCode::UNKNOWN_SERVER_ERROR),
+                [partition, ..] => failed(partition, ErrorCode::INVALID_REQUEST),
+                [] => ListOffsetsPartitionResponse::default(),
+            })
+            .collect();
+        ListOffsetsTopicResponse { name, partitions }
+    })
+    .collect();
     Answer::Now(ListOffsetsResponse { topics, ..ListOffsetsResponse::default() })
 }
 

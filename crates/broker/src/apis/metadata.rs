@@ -9,11 +9,13 @@ use crate::metadata_view::{
 use crate::node::Node;
 use metadata::MetadataImage;
 use metadata::image::TopicImage;
+use protocol::messages::metadata_request::MetadataRequestTopic;
 use protocol::messages::metadata_response::{
     MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
 };
 use protocol::messages::{MetadataRequest, MetadataResponse};
 use protocol::{ErrorCode, Uuid};
+use std::collections::HashSet;
 
 /// Topics may be asked for by id from this version on.
 const FIRST_TOPIC_ID_VERSION: i16 = 12;
@@ -35,28 +37,24 @@ pub(crate) fn handle(
         None => view.all_topics(),
         Some(topics) if version == 0 && topics.is_empty() => view.all_topics(),
         Some(topics) => {
-            let refused = topics.iter().any(|topic| {
-                version < FIRST_TOPIC_ID_VERSION && (topic.name.is_none() || topic.topic_id != Uuid::ZERO)
-            });
-            if refused {
+            let by_id = topics.iter().any(|topic| topic.topic_id != Uuid::ZERO);
+            let nameless = topics.iter().any(|topic| topic.name.is_none());
+            if version < FIRST_TOPIC_ID_VERSION && (by_id || nameless) {
+                return Answer::Now(refusal(topics, ErrorCode::INVALID_REQUEST));
+            }
+            if by_id {
+                let mut seen = HashSet::new();
                 topics
                     .into_iter()
-                    .map(|topic| {
-                        error_topic(
-                            ErrorCode::INVALID_REQUEST,
-                            topic.name.or_else(|| Some(String::new())),
-                            topic.topic_id,
-                        )
-                    })
-                    .collect()
-            } else if topics.iter().any(|topic| topic.topic_id != Uuid::ZERO) {
-                topics
-                    .into_iter()
-                    .filter(|topic| topic.topic_id != Uuid::ZERO)
+                    .filter(|topic| topic.topic_id != Uuid::ZERO && seen.insert(topic.topic_id))
                     .map(|topic| view.by_id(topic.topic_id))
                     .collect()
+            } else if nameless {
+                return Answer::Now(refusal(topics, ErrorCode::UNKNOWN_SERVER_ERROR));
             } else {
-                let names: Vec<String> = topics.into_iter().filter_map(|topic| topic.name).collect();
+                let mut seen = HashSet::new();
+                let names = topics.into_iter().filter_map(|topic| topic.name);
+                let names: Vec<String> = names.filter(|name| seen.insert(name.clone())).collect();
                 view.by_names(node, context, names, request.allow_auto_topic_creation)
             }
         }
@@ -130,10 +128,15 @@ impl View<'_> {
             let internal = is_internal_topic(&name);
             topics.push(MetadataResponseTopic {
                 is_internal: internal,
+                topic_authorized_operations: self.operations(),
                 ..error_topic(error, Some(name), Uuid::ZERO)
             });
         }
         topics
+    }
+
+    fn operations(&self) -> i32 {
+        if self.with_operations { ALL_TOPIC_OPERATIONS } else { OPERATIONS_NOT_ASKED }
     }
 
     fn topic(&self, topic: &TopicImage) -> MetadataResponseTopic {
@@ -162,12 +165,20 @@ impl View<'_> {
             topic_id: topic.id,
             is_internal: is_internal_topic(&topic.name),
             partitions,
-            topic_authorized_operations: if self.with_operations {
-                ALL_TOPIC_OPERATIONS
-            } else {
-                OPERATIONS_NOT_ASKED
-            },
+            topic_authorized_operations: self.operations(),
         }
+    }
+}
+
+/// The answer to a request that cannot be understood: every topic has the error, and nothing else is told.
+fn refusal(topics: Vec<MetadataRequestTopic>, error: ErrorCode) -> MetadataResponse {
+    MetadataResponse {
+        topics: topics
+            .into_iter()
+            .map(|topic| error_topic(error, Some(topic.name.unwrap_or_default()), topic.topic_id))
+            .collect(),
+        error_code: error.code(),
+        ..MetadataResponse::default()
     }
 }
 

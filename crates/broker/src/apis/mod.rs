@@ -29,6 +29,7 @@ use crate::node::Node;
 use crate::reply::{Reply, ReplyTo, RequestToken};
 use bytes::Bytes;
 use protocol::{ApiKey, Decoder, Request, RequestHeader};
+use std::collections::HashMap;
 use storage::FileSlice;
 
 /// What a handler gives back.
@@ -102,6 +103,7 @@ tables! {
         UnregisterBroker => forwarded::unregister_broker,
         ElectLeaders => forwarded::elect_leaders,
         AlterPartitionReassignments => forwarded::alter_partition_reassignments,
+        ListPartitionReassignments => forwarded::list_partition_reassignments,
         UpdateFeatures => forwarded::update_features,
         DescribeCluster => describe_cluster::handle,
         DescribeProducers => describe_producers::handle,
@@ -121,6 +123,7 @@ tables! {
         UnregisterBroker => forwarded::unregister_broker,
         ElectLeaders => forwarded::elect_leaders,
         AlterPartitionReassignments => forwarded::alter_partition_reassignments,
+        ListPartitionReassignments => forwarded::list_partition_reassignments,
         UpdateFeatures => forwarded::update_features,
         DescribeCluster => describe_cluster::handle,
     }
@@ -199,7 +202,34 @@ pub(crate) fn handle_frame(node: &Node, session: &mut Session, token: RequestTok
     dispatch(node, &mut context, &mut decoder)
 }
 
+/// A topic's partitions, each with all that was asked of it.
+type Grouped<P> = Vec<(String, Vec<Vec<P>>)>;
+
+/// A request's topics, each once, with their partitions in the order of their first naming; topics without
+/// partitions are left out.
+fn group<P>(topics: impl Iterator<Item = (String, Vec<P>)>, index: impl Fn(&P) -> i32) -> Grouped<P> {
+    let mut places: HashMap<String, (usize, HashMap<i32, usize>)> = HashMap::new();
+    let mut grouped: Grouped<P> = Vec::new();
+    for (name, partitions) in topics.filter(|(_, partitions)| !partitions.is_empty()) {
+        let (topic, places) = places.entry(name).or_insert_with_key(|name| {
+            grouped.push((name.clone(), Vec::new()));
+            (grouped.len() - 1, HashMap::new())
+        });
+        let Some((_, asked)) = grouped.get_mut(*topic) else { continue };
+        for partition in partitions {
+            let place = *places.entry(index(&partition)).or_insert_with(|| {
+                asked.push(Vec::with_capacity(1));
+                asked.len() - 1
+            });
+            if let Some(asked) = asked.get_mut(place) {
+                asked.push(partition);
+            }
+        }
+    }
+    grouped
+}
+
 /// Whether a request of this version may be handled on such a listener.
 fn is_served(role: ListenerRole, key: ApiKey, version: i16) -> bool {
-    served_apis(role).contains(&key) && key.is_supported(version)
+    served_apis(role).contains(&key) && (key.min_version()..=key.max_stable_version()).contains(&version)
 }

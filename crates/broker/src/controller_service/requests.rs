@@ -11,8 +11,8 @@ use protocol::messages::{
     ControllerRegistrationRequest, ControllerRegistrationResponse, CreatePartitionsRequest,
     CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
     DeleteTopicsResponse, ElectLeadersRequest, ElectLeadersResponse, IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse, UnregisterBrokerRequest, UnregisterBrokerResponse,
-    UpdateFeaturesRequest, UpdateFeaturesResponse,
+    IncrementalAlterConfigsResponse, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
+    UnregisterBrokerRequest, UnregisterBrokerResponse, UpdateFeaturesRequest, UpdateFeaturesResponse,
 };
 use record::Time;
 
@@ -89,6 +89,8 @@ controller_requests! {
     ElectLeaders(ElectLeadersRequest) -> ElectLeadersResponse = |c, now, context, r| c.handle_elect_leaders(now, r);
     AlterPartitionReassignments(AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse =
         |c, now, context, r| c.handle_alter_partition_reassignments(now, r);
+    ListPartitionReassignments(ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse =
+        |c, now, context, r| { let _ = now; ControllerResult::just(c.handle_list_partition_reassignments(r)) };
     ControllerRegistration(ControllerRegistrationRequest) -> ControllerRegistrationResponse =
         |c, now, context, r| c.handle_controller_registration(now, r);
 }
