@@ -20,6 +20,9 @@ use storage::{
     UnifiedLog,
 };
 
+/// A request's epoch when the client knows none.
+const NO_EPOCH: i32 = -1;
+
 /// What the metadata says of a partition, as far as serving it depends on it.
 #[derive(Debug, Clone)]
 struct Leadership {
@@ -170,15 +173,17 @@ impl Partition {
             (leadership.registration.clone(), leadership.min_insync_replicas)
         };
         let in_sync = registration.isr.len() as i32;
+        // A topic with fewer replicas than the setting asks for is in sync with all it has.
+        let min_insync_replicas = min_insync_replicas.min(registration.replicas.len() as i32);
         if registration.leader != self.node_id {
             return Err(self.failure(ErrorCode::NOT_LEADER_OR_FOLLOWER, None));
         }
         if acks == -1 && in_sync < min_insync_replicas {
-            let message = format!(
-                "The size of the current ISR {in_sync} is insufficient to satisfy the min.isr requirement of {min_insync_replicas} for partition {}",
-                self.topic_partition
-            );
-            return Err(self.failure(ErrorCode::NOT_ENOUGH_REPLICAS, Some(message)));
+            let log_start_offset = self.log.log_start_offset();
+            return Err(AppendFailure {
+                log_start_offset,
+                ..self.failure(ErrorCode::NOT_ENOUGH_REPLICAS, None)
+            });
         }
         self.append(now, records, &registration, AppendOrigin::Client)
     }
@@ -219,15 +224,21 @@ impl Partition {
     fn refused(&self, error: AppendError) -> AppendFailure {
         let code = ErrorCode::from_code(error.error_code());
         let mut failure = self.failure(code, None);
+        // Errors of these kinds tell nothing of the log.
+        let expected =
+            [ErrorCode::CORRUPT_MESSAGE, ErrorCode::MESSAGE_TOO_LARGE, ErrorCode::RECORD_LIST_TOO_LARGE];
+        if !expected.contains(&code) && !matches!(error, AppendError::Storage(_)) {
+            failure.log_start_offset = self.log.log_start_offset();
+        }
         match &error {
-            AppendError::Records(records) => {
+            // Only errors of single records are put in words (KIP-467).
+            AppendError::Records(records) if !records.record_errors().is_empty() => {
                 failure.record_errors = records
                     .record_errors()
                     .iter()
                     .map(|r| (r.batch_index, Some(r.message.clone())))
                     .collect();
                 failure.message = Some(records.to_string());
-                failure.log_start_offset = self.log.log_start_offset();
             }
             AppendError::Storage(storage) => {
                 tracing::error!(target: "kafka.server.ReplicaManager", "[ReplicaManager broker={}] Error processing append operation on partition {}: {storage}", self.node_id, self.topic_partition);
@@ -240,7 +251,7 @@ impl Partition {
     /// Whether a request that knows `epoch` may be served by this leader.
     fn check_epoch(&self, epoch: i32, need_leader: bool) -> Result<(), ErrorCode> {
         let (leader, current) = self.leader();
-        if epoch >= 0 && epoch < current {
+        if epoch != NO_EPOCH && epoch < current {
             return Err(ErrorCode::FENCED_LEADER_EPOCH);
         }
         if epoch > current {
@@ -254,13 +265,15 @@ impl Partition {
 
     /// Finds records for a client. The data stay in the file.
     pub(crate) fn read(&self, request: ReadRequest) -> Result<ReadInfo, ErrorCode> {
-        self.check_epoch(request.current_leader_epoch, true)?;
+        self.check_epoch(request.current_leader_epoch.max(NO_EPOCH), true)?;
         let log = &self.log;
-        if request.last_fetched_epoch >= 0
-            && let Some((epoch, end_offset)) = log.end_offset_for_epoch(request.last_fetched_epoch)
-            && (epoch < request.last_fetched_epoch || end_offset < request.offset)
-        {
-            return Ok(ReadInfo { diverging: Some((epoch, end_offset)), ..self.nothing() });
+        if request.last_fetched_epoch >= 0 {
+            // An epoch above all known ones cannot be compared with this log.
+            let (epoch, end_offset) =
+                log.end_offset_for_epoch(request.last_fetched_epoch).ok_or(ErrorCode::OFFSET_OUT_OF_RANGE)?;
+            if epoch < request.last_fetched_epoch || end_offset < request.offset {
+                return Ok(ReadInfo { diverging: Some((epoch, end_offset)), ..self.nothing() });
+            }
         }
         let isolation =
             if request.read_committed { FetchIsolation::TxnCommitted } else { FetchIsolation::HighWatermark };
@@ -268,7 +281,8 @@ impl Partition {
             .read(request.offset, request.max_bytes, isolation, request.min_one_message)
             .map_err(|error| ErrorCode::from_code(error.error_code()))?;
         Ok(ReadInfo {
-            records: found.records,
+            // A batch that does not fit is left out; a reader could do nothing with its beginning.
+            records: found.records.filter(|_| !found.first_entry_incomplete),
             aborted: found.aborted_transactions.map(|list| {
                 list.into_iter().map(|aborted| (aborted.producer_id, aborted.first_offset)).collect()
             }),

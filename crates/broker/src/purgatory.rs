@@ -20,6 +20,8 @@ pub(crate) struct FetchParams {
     pub(crate) max_bytes: i32,
     pub(crate) max_wait: Duration,
     pub(crate) read_committed: bool,
+    /// A follower asks, not a consumer.
+    pub(crate) by_replica: bool,
 }
 
 /// A fetch that found less than its `min_bytes`.
@@ -27,6 +29,8 @@ pub(crate) struct DelayedFetch {
     pub(crate) reply_to: ReplyTo,
     pub(crate) params: FetchParams,
     pub(crate) context: FetchContext,
+    /// Which of the context's partitions were here when the fetch began to wait.
+    pub(crate) existed: Vec<bool>,
     deadline: Duration,
     done: AtomicBool,
     timer: AtomicU64,
@@ -37,9 +41,18 @@ impl DelayedFetch {
         reply_to: ReplyTo,
         params: FetchParams,
         context: FetchContext,
+        existed: Vec<bool>,
         deadline: Duration,
     ) -> Self {
-        Self { reply_to, params, context, deadline, done: AtomicBool::new(false), timer: AtomicU64::new(0) }
+        Self {
+            reply_to,
+            params,
+            context,
+            existed,
+            deadline,
+            done: AtomicBool::new(false),
+            timer: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn is_done(&self) -> bool {

@@ -10,7 +10,7 @@ use crate::partition::{Partition, ReadInfo, ReadRequest};
 use crate::purgatory::{DelayedFetch, FetchParams};
 use bytes::Bytes;
 use protocol::messages::fetch_response::{
-    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, PartitionData,
+    AbortedTransaction, EpochEndOffset, FetchableTopicResponse, LeaderIdAndEpoch, PartitionData,
 };
 use protocol::messages::{FetchRequest, FetchResponse};
 use protocol::{ErrorCode, Records, Uuid};
@@ -18,6 +18,7 @@ use record::Time;
 use replication::fetch_session::{
     FetchContext, FetchPartition, PartitionRequest, PartitionSummary, SessionRequest,
 };
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::FileSlice;
@@ -26,6 +27,10 @@ use storage::FileSlice;
 const FIRST_TOPIC_ID_VERSION: i16 = 13;
 /// The replica that fetches moves into a tagged structure in this version (KIP-903).
 const FIRST_REPLICA_STATE_VERSION: i16 = 15;
+/// From this version on a partition's answer names the current leader when it has moved (KIP-951).
+const FIRST_LEADER_HINT_VERSION: i16 = 16;
+const READ_UNCOMMITTED: i8 = 0;
+const READ_COMMITTED: i8 = 1;
 /// An offset that is not known.
 const UNKNOWN: i64 = -1;
 
@@ -40,22 +45,58 @@ pub(crate) fn handle(
     } else {
         request.replica_state.replica_id
     };
+    if !(READ_UNCOMMITTED..=READ_COMMITTED).contains(&request.isolation_level)
+        && names_existing(node, &request, version)
+    {
+        return Answer::Now(refusal(request, version));
+    }
     let params = FetchParams {
         max_bytes: request.max_bytes.min(node.settings().fetch_max_bytes).max(0),
         min_bytes: request.min_bytes.min(request.max_bytes).max(0),
         max_wait: Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0)),
-        read_committed: request.isolation_level == 1,
+        read_committed: request.isolation_level == READ_COMMITTED,
+        by_replica: replica_id >= 0,
     };
     let session = session_request(request, version, replica_id >= 0);
     let fetch = node.fetch_sessions.lock().handle_request(context.now, session);
     if let FetchContext::Error(error) = fetch {
         return Answer::Now(FetchResponse { error_code: error.code(), ..FetchResponse::default() });
     }
-    let outcome = read_all(node, &fetch, &params, version);
+    let outcome = read_all(node, &fetch, &params, version, &[]);
     if outcome.is_enough(&params) || params.max_wait.is_zero() {
-        return answer(node, context.now, &fetch, outcome);
+        return answer(node, context.now, &fetch, outcome, version);
     }
     park(node, context, params, fetch)
+}
+
+/// Whether any of the request's partitions is here; the isolation level of a request without any does not matter.
+fn names_existing(node: &Node, request: &FetchRequest, version: i16) -> bool {
+    request.topics.iter().any(|topic| {
+        let by_id = version >= FIRST_TOPIC_ID_VERSION;
+        let id = if by_id { Some(topic.topic_id) } else { node.topic_id(&topic.topic) };
+        id.is_some_and(|id| {
+            topic.partitions.iter().any(|asked| node.partition(id, asked.partition).is_some())
+        })
+    })
+}
+
+/// The answer to a request that cannot be understood; topics named by id are not repeated.
+fn refusal(request: FetchRequest, version: i16) -> FetchResponse {
+    let error = ErrorCode::UNKNOWN_SERVER_ERROR;
+    let named = request.topics.into_iter().filter(|_| version < FIRST_TOPIC_ID_VERSION);
+    let responses = named
+        .map(|topic| FetchableTopicResponse {
+            topic: topic.topic,
+            partitions: topic.partitions.iter().map(|asked| unread(asked.partition, error)).collect(),
+            ..FetchableTopicResponse::default()
+        })
+        .collect();
+    FetchResponse {
+        error_code: error.code(),
+        session_id: request.session_id,
+        responses,
+        ..FetchResponse::default()
+    }
 }
 
 fn session_request(request: FetchRequest, version: i16, privileged: bool) -> SessionRequest {
@@ -79,6 +120,7 @@ fn session_request(request: FetchRequest, version: i16, privileged: bool) -> Ses
             partitions.push((key, asked));
         }
     }
+    let partitions = last_of_each(partitions);
     let mut forgotten = Vec::new();
     for topic in request.forgotten_topics_data {
         let (topic_id, topic_name) = name(topic.topic, topic.topic_id);
@@ -98,14 +140,54 @@ fn session_request(request: FetchRequest, version: i16, privileged: bool) -> Ses
     }
 }
 
+/// Each partition once, at its first place with what was asked last.
+fn last_of_each(
+    partitions: Vec<(FetchPartition, PartitionRequest)>,
+) -> Vec<(FetchPartition, PartitionRequest)> {
+    if partitions.len() < 2 {
+        return partitions;
+    }
+    let mut places: HashMap<FetchPartition, usize> = HashMap::with_capacity(partitions.len());
+    let mut unique: Vec<(FetchPartition, PartitionRequest)> = Vec::with_capacity(partitions.len());
+    for (key, asked) in partitions {
+        match places.get(&key).and_then(|place| unique.get_mut(*place)) {
+            Some(first) => first.1 = asked,
+            None => {
+                places.insert(key.clone(), unique.len());
+                unique.push((key, asked));
+            }
+        }
+    }
+    unique
+}
+
 fn find(node: &Node, key: &FetchPartition) -> Option<Arc<Partition>> {
     let id = if key.topic.is_empty() { key.topic_id } else { node.topic_id(&key.topic)? };
     node.partition(id, key.partition)
 }
 
+/// Why a partition was not read.
+enum ReadFailure {
+    /// The topic or partition does not exist.
+    Unknown(ErrorCode),
+    /// The partition was deleted while the fetch waited.
+    Gone,
+    /// The partition exists but does not serve this read.
+    Refused(ErrorCode, Arc<Partition>),
+}
+
+impl ReadFailure {
+    fn error(&self) -> ErrorCode {
+        match self {
+            Self::Unknown(error) | Self::Refused(error, _) => *error,
+            Self::Gone => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+        }
+    }
+}
+
 /// The results of one pass over a fetch's partitions, in their order.
 struct ReadOutcome {
-    results: Vec<Result<ReadInfo, ErrorCode>>,
+    results: Vec<Result<ReadInfo, ReadFailure>>,
     bytes: u64,
     /// An error or a diverging epoch has to be told at once.
     urgent: bool,
@@ -119,7 +201,14 @@ impl ReadOutcome {
     }
 }
 
-fn read_all(node: &Node, fetch: &FetchContext, params: &FetchParams, version: i16) -> ReadOutcome {
+/// `existed` tells which of the partitions were there when a parked fetch was first served; empty at first.
+fn read_all(
+    node: &Node,
+    fetch: &FetchContext,
+    params: &FetchParams,
+    version: i16,
+    existed: &[bool],
+) -> ReadOutcome {
     let by_id = version >= FIRST_TOPIC_ID_VERSION;
     let partitions = fetch.partitions();
     let mut outcome =
@@ -127,14 +216,27 @@ fn read_all(node: &Node, fetch: &FetchContext, params: &FetchParams, version: i1
     let mut left = i64::from(params.max_bytes);
     for (key, asked) in partitions {
         let Some(partition) = find(node, key) else {
+            if existed.get(outcome.results.len()).copied().unwrap_or(false) {
+                outcome.results.push(Err(ReadFailure::Gone));
+                outcome.urgent = true;
+                continue;
+            }
             let unknown_id = by_id && !node.has_topic_id(key.topic_id);
             let error =
                 if unknown_id { ErrorCode::UNKNOWN_TOPIC_ID } else { ErrorCode::UNKNOWN_TOPIC_OR_PARTITION };
-            outcome.results.push(Err(error));
+            outcome.results.push(Err(ReadFailure::Unknown(error)));
             continue;
         };
         outcome.readable += 1;
-        let result = partition.read(ReadRequest {
+        let readable = if asked.max_bytes < 0 {
+            Err(ErrorCode::UNKNOWN_SERVER_ERROR)
+        } else if params.by_replica {
+            // No other broker holds a replica of what this one leads.
+            Err(ErrorCode::NOT_LEADER_OR_FOLLOWER)
+        } else {
+            Ok(())
+        };
+        let request = ReadRequest {
             offset: asked.fetch_offset,
             max_bytes: i64::from(asked.max_bytes).min(left).max(0) as u32,
             // The first batch is returned whole however large it is, so that a reader always advances (KIP-74).
@@ -142,7 +244,8 @@ fn read_all(node: &Node, fetch: &FetchContext, params: &FetchParams, version: i1
             read_committed: params.read_committed,
             current_leader_epoch: asked.current_leader_epoch,
             last_fetched_epoch: asked.last_fetched_epoch,
-        });
+        };
+        let result = readable.and_then(|()| partition.read(request));
         match &result {
             Ok(info) => {
                 let size = info.size();
@@ -152,7 +255,7 @@ fn read_all(node: &Node, fetch: &FetchContext, params: &FetchParams, version: i1
             }
             Err(_) => outcome.urgent = true,
         }
-        outcome.results.push(result);
+        outcome.results.push(result.map_err(|error| ReadFailure::Refused(error, partition)));
     }
     outcome
 }
@@ -164,9 +267,11 @@ fn park(
     fetch: FetchContext,
 ) -> Answer<FetchResponse> {
     let deadline = context.now.monotonic + params.max_wait;
-    let watched: Vec<Arc<Partition>> =
-        fetch.partitions().iter().filter_map(|(key, _)| find(node, key)).collect();
-    let delayed = Arc::new(DelayedFetch::new(context.reply_to, params, fetch, deadline));
+    let found: Vec<Option<Arc<Partition>>> =
+        fetch.partitions().iter().map(|(key, _)| find(node, key)).collect();
+    let existed = found.iter().map(Option::is_some).collect();
+    let watched: Vec<Arc<Partition>> = found.into_iter().flatten().collect();
+    let delayed = Arc::new(DelayedFetch::new(context.reply_to, params, fetch, existed, deadline));
     context.session.parked = Arc::downgrade(&delayed);
     for partition in &watched {
         partition.watchers.add(&delayed);
@@ -179,12 +284,16 @@ fn park(
     Answer::Later
 }
 
+fn read_again(node: &Node, delayed: &DelayedFetch) -> ReadOutcome {
+    read_all(node, &delayed.context, &delayed.params, delayed.reply_to.api_version, &delayed.existed)
+}
+
 /// Answers a parked fetch when there is enough to read now.
 pub(crate) fn try_complete(node: &Node, now: Time, delayed: &Arc<DelayedFetch>) {
     if delayed.is_done() {
         return;
     }
-    let outcome = read_all(node, &delayed.context, &delayed.params, delayed.reply_to.api_version);
+    let outcome = read_again(node, delayed);
     if outcome.is_enough(&delayed.params) && delayed.claim() {
         node.fetch_timers.remove(delayed);
         finish(node, now, delayed, outcome);
@@ -201,21 +310,27 @@ pub(crate) fn cancel(node: &Node, delayed: &DelayedFetch) {
 /// Answers a parked fetch whose time is over, with what there is.
 pub(crate) fn expire(node: &Node, now: Time, delayed: &Arc<DelayedFetch>) {
     if delayed.claim() {
-        let outcome = read_all(node, &delayed.context, &delayed.params, delayed.reply_to.api_version);
+        let outcome = read_again(node, delayed);
         finish(node, now, delayed, outcome);
     }
 }
 
 fn finish(node: &Node, now: Time, delayed: &DelayedFetch, outcome: ReadOutcome) {
     let reply_to = delayed.reply_to;
-    match answer(node, now, &delayed.context, outcome) {
+    match answer(node, now, &delayed.context, outcome, reply_to.api_version) {
         Answer::WithFiles(response, files) => node.reply_with_files(reply_to, &response, files),
         Answer::Now(response) => node.reply(reply_to, &response),
         Answer::Later | Answer::Never | Answer::Close(_) => {}
     }
 }
 
-fn answer(node: &Node, now: Time, fetch: &FetchContext, outcome: ReadOutcome) -> Answer<FetchResponse> {
+fn answer(
+    node: &Node,
+    now: Time,
+    fetch: &FetchContext,
+    outcome: ReadOutcome,
+    version: i16,
+) -> Answer<FetchResponse> {
     let summaries: Vec<PartitionSummary> = outcome.results.iter().map(summary).collect();
     let session =
         node.fetch_sessions.lock().handle_results(now, fetch, &summaries, &mut || node.random_i32());
@@ -225,8 +340,12 @@ fn answer(node: &Node, now: Time, fetch: &FetchContext, outcome: ReadOutcome) ->
     let mut files = Vec::new();
     let mut response = FetchResponse { session_id: session.session_id, ..FetchResponse::default() };
     let parts = fetch.partitions().iter().zip(outcome.results).zip(session.include);
-    for (((key, _), result), _) in parts.filter(|(_, include)| *include) {
-        let data = partition_data(key, result, &mut files);
+    let told = parts.filter(|(_, include)| *include).map(|(((key, _), result), _)| (key, result));
+    // What does not exist is told last.
+    let (unknown, known): (Vec<_>, Vec<_>) =
+        told.partition(|(_, result)| matches!(result, Err(ReadFailure::Unknown(_))));
+    for (key, result) in known.into_iter().chain(unknown) {
+        let data = partition_data(key, result, version, &mut files);
         match response.responses.last_mut() {
             Some(topic) if topic.topic_id == key.topic_id && *topic.topic == *key.topic => {
                 topic.partitions.push(data)
@@ -241,7 +360,7 @@ fn answer(node: &Node, now: Time, fetch: &FetchContext, outcome: ReadOutcome) ->
     Answer::WithFiles(response, files)
 }
 
-fn summary(result: &Result<ReadInfo, ErrorCode>) -> PartitionSummary {
+fn summary(result: &Result<ReadInfo, ReadFailure>) -> PartitionSummary {
     match result {
         Ok(info) => PartitionSummary {
             error: ErrorCode::NONE,
@@ -250,8 +369,8 @@ fn summary(result: &Result<ReadInfo, ErrorCode>) -> PartitionSummary {
             log_start_offset: info.log_start_offset,
             must_respond: info.diverging.is_some(),
         },
-        Err(error) => PartitionSummary {
-            error: *error,
+        Err(failure) => PartitionSummary {
+            error: failure.error(),
             records_size: 0,
             high_watermark: UNKNOWN,
             log_start_offset: UNKNOWN,
@@ -260,23 +379,41 @@ fn summary(result: &Result<ReadInfo, ErrorCode>) -> PartitionSummary {
     }
 }
 
+/// The answer for a partition that was not even looked for.
+fn unread(partition_index: i32, error: ErrorCode) -> PartitionData {
+    PartitionData {
+        partition_index,
+        error_code: error.code(),
+        high_watermark: UNKNOWN,
+        aborted_transactions: Some(Vec::new()),
+        records: Some(Records::Bytes(Bytes::new())),
+        ..PartitionData::default()
+    }
+}
+
 fn partition_data(
     key: &FetchPartition,
-    result: Result<ReadInfo, ErrorCode>,
+    result: Result<ReadInfo, ReadFailure>,
+    version: i16,
     files: &mut Vec<FileSlice>,
 ) -> PartitionData {
     let empty = Some(Records::Bytes(Bytes::new()));
     let info = match result {
         Ok(info) => info,
-        Err(error) => {
-            return PartitionData {
-                partition_index: key.partition,
-                error_code: error.code(),
-                high_watermark: UNKNOWN,
-                aborted_transactions: Some(Vec::new()),
-                records: empty,
-                ..PartitionData::default()
+        Err(ReadFailure::Unknown(error)) => return unread(key.partition, error),
+        Err(failure @ ReadFailure::Gone) => {
+            return PartitionData { aborted_transactions: None, ..unread(key.partition, failure.error()) };
+        }
+        Err(ReadFailure::Refused(error, partition)) => {
+            let moved = matches!(error, ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::FENCED_LEADER_EPOCH);
+            let current_leader = if moved && version >= FIRST_LEADER_HINT_VERSION {
+                let (leader_id, leader_epoch) = partition.leader();
+                LeaderIdAndEpoch { leader_id, leader_epoch }
+            } else {
+                LeaderIdAndEpoch::default()
             };
+            let aborted_transactions = None;
+            return PartitionData { current_leader, aborted_transactions, ..unread(key.partition, error) };
         }
     };
     let records = match info.records {
