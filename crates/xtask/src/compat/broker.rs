@@ -14,6 +14,7 @@ pub struct Broker {
     child: Child,
     dir: PathBuf,
     port: u16,
+    controller_port: u16,
 }
 
 impl Broker {
@@ -57,7 +58,7 @@ impl Broker {
             .stderr(err)
             .spawn()
             .map_err(|error| format!("{}: {error}", binary.display()))?;
-        let mut broker = Self { child, dir: dir.to_owned(), port };
+        let mut broker = Self { child, dir: dir.to_owned(), port, controller_port };
         let deadline = Instant::now() + START_TIMEOUT;
         while !fs::read_to_string(&log).unwrap_or_default().contains(READY) {
             if Instant::now() > deadline || broker.child.try_wait().ok().flatten().is_some() {
@@ -66,6 +67,11 @@ impl Broker {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(broker)
+    }
+
+    /// The ports of the broker's and of the controller's listener.
+    pub fn ports(&self) -> [u16; 2] {
+        [self.port, self.controller_port]
     }
 
     pub fn address(&self) -> String {

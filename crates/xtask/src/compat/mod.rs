@@ -160,6 +160,28 @@ const SUITES: &[Suite] = &[
         install: librdkafka::install,
         run: |target| librdkafka::run(target, librdkafka::Selection::All),
     },
+    Suite {
+        name: "wire",
+        folder: "wire",
+        in_gate: true,
+        settings: &[
+            ("num.partitions", "2"),
+            ("offsets.topic.replication.factor", "1"),
+            ("transaction.state.log.replication.factor", "1"),
+            ("transaction.state.log.min.isr", "1"),
+            ("share.coordinator.state.topic.replication.factor", "1"),
+            ("share.coordinator.state.topic.min.isr", "1"),
+        ],
+        minimum: 4900,
+        install: |_, _| Ok(()),
+        run: |target| {
+            let mut command = Command::new("python3");
+            command.arg("-B").arg(target.folder.join("wire.py")).arg("check");
+            command.args(target.broker.ports().map(|port| port.to_string()));
+            command.arg(target.folder.join("reference.txt"));
+            one_process(command, parse::tap)
+        },
+    },
 ];
 
 /// Runs the named suites, or all.
