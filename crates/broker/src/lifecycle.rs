@@ -48,6 +48,8 @@ pub struct BrokerLifecycle {
     next_send: Duration,
     shutdown_deadline: Option<Duration>,
     started: bool,
+    /// When a failed registration may be told of again.
+    next_complaint: Duration,
 }
 
 impl BrokerLifecycle {
@@ -64,6 +66,7 @@ impl BrokerLifecycle {
             next_send: Duration::ZERO,
             shutdown_deadline: None,
             started: false,
+            next_complaint: Duration::ZERO,
         }
     }
 
@@ -140,7 +143,10 @@ impl BrokerLifecycle {
                 self.next_send = now.monotonic;
             }
             Err(error) => {
-                tracing::warn!(target: "org.apache.kafka.server.BrokerLifecycleManager", "[BrokerLifecycleManager id={}] Unable to register broker {} because the controller returned error {error}", self.node_id, self.node_id);
+                if now.monotonic >= self.next_complaint {
+                    self.next_complaint = now.monotonic + self.heartbeat_interval;
+                    tracing::info!(target: "org.apache.kafka.server.BrokerLifecycleManager", "[BrokerLifecycleManager id={}] Unable to register broker {} because the controller returned error {error}", self.node_id, self.node_id);
+                }
                 self.next_send = now.monotonic + REGISTRATION_RETRY;
             }
         }

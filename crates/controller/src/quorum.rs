@@ -267,9 +267,13 @@ impl QuorumController {
         self.next_write_offset = next_write_offset;
         self.last_appended_offset = NO_OFFSET;
         self.heartbeats = BrokerHeartbeatManager::new(self.settings.session_timeout());
+        // The only controller starts with its process, so what is registered under its own id is the broker of a process
+        // that is gone; waiting for that session to end would only delay the restart after a crash.
+        let local = &self.settings.local;
+        let gone = (local.quorum_node_ids == [local.node_id]).then_some(local.node_id);
         for broker in self.registry.image.cluster.brokers.values() {
             self.heartbeats.register(broker.id, broker.fenced);
-            if !broker.fenced {
+            if !broker.fenced && gone != Some(broker.id) {
                 self.heartbeats.update_contact_time(now, broker.id, broker.epoch);
             }
         }
