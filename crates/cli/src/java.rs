@@ -104,9 +104,44 @@ impl SplittableRandom {
     }
 }
 
+/// `new String(bytes, UTF_8)`: as Rust's lossy decoding, except that a surrogate in three bytes, whole or cut off, becomes
+/// one replacement character and not one for each byte.
+pub fn utf8_lossy(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let Some(at) = rest.windows(2).position(is_surrogate) {
+        let (before, surrogate) = rest.split_at(at);
+        text.push_str(&String::from_utf8_lossy(before));
+        text.push(char::REPLACEMENT_CHARACTER);
+        let third = surrogate.get(2).is_some_and(|byte| byte & 0xc0 == 0x80);
+        rest = surrogate.get(if third { 3 } else { 2 }..).unwrap_or_default();
+    }
+    text.push_str(&String::from_utf8_lossy(rest));
+    text
+}
+
+fn is_surrogate(pair: &[u8]) -> bool {
+    matches!(pair, [0xed, 0xa0..=0xbf])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn malformed_text_is_replaced_as_java_does() {
+        for (bytes, expected) in [
+            (&b"a\xed\xa0\x80b"[..], "a\u{fffd}b"),
+            (b"\xed\xa0x", "\u{fffd}x"),
+            (b"\xed\xbf", "\u{fffd}"),
+            (b"\xe4\xb8x", "\u{fffd}x"),
+            (b"\xf0\x9f\x98", "\u{fffd}"),
+            (b"\xc0\x80\xf5\x80", "\u{fffd}\u{fffd}\u{fffd}\u{fffd}"),
+            ("ñ😀".as_bytes(), "ñ😀"),
+        ] {
+            assert_eq!(utf8_lossy(bytes), expected, "{bytes:x?}");
+        }
+    }
 
     #[test]
     fn hashes_are_those_of_java() {

@@ -36,7 +36,7 @@ impl Deserializer {
     /// The value as text, or the reference's complaint.
     pub(super) fn show(self, bytes: &[u8]) -> Result<String, String> {
         match self {
-            Deserializer::String => Ok(String::from_utf8_lossy(bytes).into_owned()),
+            Deserializer::String => Ok(crate::java::utf8_lossy(bytes)),
             Deserializer::Bytes => Ok(escape(bytes)),
             Deserializer::Boolean => match bytes {
                 [1] => Ok("true".to_owned()),
@@ -62,7 +62,7 @@ impl Deserializer {
                 let show = |b| java_double(f64::from_be_bytes(b), f64::from_be_bytes(b).to_string());
                 fixed(bytes, "Deserializer", "8", show)
             }
-            Deserializer::Uuid => Ok(String::from_utf8_lossy(bytes).to_lowercase()),
+            Deserializer::Uuid => Ok(crate::java::utf8_lossy(bytes).to_lowercase()),
             Deserializer::Void => Err("Data should be null for a VoidDeserializer.".to_owned()),
         }
     }

@@ -58,7 +58,7 @@ impl ValueDecoder {
     fn decode(self, bytes: &[u8]) -> Result<String, Uncaught> {
         let cut_off = || Uncaught { exception: "java.nio.BufferUnderflowException", message: None };
         Ok(match self {
-            ValueDecoder::String | ValueDecoder::Default => String::from_utf8_lossy(bytes).into_owned(),
+            ValueDecoder::String | ValueDecoder::Default => crate::java::utf8_lossy(bytes),
             ValueDecoder::Integer => {
                 i32::from_be_bytes(*bytes.first_chunk().ok_or_else(cut_off)?).to_string()
             }
