@@ -1,4 +1,5 @@
-//! Java programs of ours that run against Apache Kafka's classes: the codec's oracle and the client suite.
+//! Java programs of ours that run against Apache Kafka's classes: the codec's oracle, the client suite and
+//! the turns on one data directory.
 //!
 //! Owns `target/<name>`: the jars that `compat/<name>/pom.xml` pins, fetched on first use, and the compiled sources. A
 //! file of the pom's text marks a complete set of jars, so an interrupted fetch is repeated.
@@ -13,8 +14,7 @@ use crate::Result;
 pub fn prepare(name: &str) -> Result<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let source = root.join("compat").join(name);
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from).join(name);
+    let target = target().join(name);
     let (libs, classes, mark) = (target.join("libs"), target.join("classes"), target.join("complete-for"));
     let pom = source.join("pom.xml");
     fs::create_dir_all(&target)?;
@@ -36,6 +36,11 @@ pub fn prepare(name: &str) -> Result<String> {
     }
     execute(&mut javac, "javac")?;
     Ok(format!("{}:{jars}", classes.display()))
+}
+
+/// Cargo's target folder.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| crate::root().join("target"), PathBuf::from)
 }
 
 pub fn execute(command: &mut Command, what: &str) -> Result<()> {

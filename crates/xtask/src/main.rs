@@ -6,6 +6,8 @@ use std::process::ExitCode;
 mod ci;
 mod codegen;
 mod compat;
+mod crash;
+mod disk;
 mod goldens;
 mod import;
 mod java;
@@ -24,6 +26,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   compat [SUITE...]      run client suites of other languages against the release binary (or $BITACORA)
   goldens                run our tools against the release binary (or $BITACORA) and compare their output with
                          what the reference's tools printed against the reference's broker
+  disk                   take turns with Apache Kafka on one data directory (needs java and mvn)
+  crash [--runs N] [--seed S]
+                         kill the broker under load and check what is left
   test                   unit tests and client suites
   ci                     the gate: format, lints, tidy, test";
 
@@ -38,6 +43,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root()).map_err(Into::into),
         ["compat", suites @ ..] => compat::run_suites(&root(), &binary(), suites).map_err(Into::into),
         ["goldens"] => goldens::run(&root(), &binary()).map_err(Into::into),
+        ["disk"] => disk::run(&root(), &binary()),
+        ["crash", options @ ..] => crash::run(&binary(), options),
         ["test"] => ci::run(&root(), &tests()).map_err(Into::into),
         ["ci"] => ci::run(&root(), &gate()).map_err(Into::into),
         _ => Err(USAGE.into()),
@@ -67,6 +74,10 @@ fn tests() -> Vec<ci::Step> {
         ci::Step::function("java oracle", |_| oracle::run(&[]).map_err(|error| error.to_string())),
         ci::Step::cargo("release build", &["build", "--release", "--locked"]),
         ci::Step::function("tool outputs", |root| goldens::run(root, &binary())),
+        ci::Step::function("disk, both ways", |root| {
+            disk::run(root, &binary()).map_err(|error| error.to_string())
+        }),
+        ci::Step::function("crashes", |_| crash::run(&binary(), &[]).map_err(|error| error.to_string())),
         ci::Step::function("client suites", |root| compat::run_suites(root, &binary(), &[])),
     ]
 }

@@ -105,3 +105,14 @@ fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     Ok(listener.local_addr().map_err(|error| error.to_string())?.port())
 }
+
+/// Two neighbouring ports: a broker's and its controller's.
+pub fn free_ports() -> Result<u16, String> {
+    for _ in 0..100 {
+        let port = free_port()?;
+        if port.checked_add(1).is_some_and(|next| TcpListener::bind(("127.0.0.1", next)).is_ok()) {
+            return Ok(port);
+        }
+    }
+    Err("no two neighbouring ports are free".into())
+}

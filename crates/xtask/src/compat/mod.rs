@@ -10,6 +10,8 @@ mod install;
 mod librdkafka;
 mod parse;
 
+pub use broker::free_ports;
+
 use broker::Broker;
 use std::collections::BTreeMap;
 use std::fs;
