@@ -32,6 +32,7 @@ pub struct Launch {
 /// Serves until SIGTERM or SIGINT.
 pub fn run(launch: Launch) -> ExitCode {
     logging::init(std::env::var("KAFKA_LOG4J_ROOT_LOGLEVEL").ok().as_deref());
+    raise_file_limit();
     let ephemeral = launch.ephemeral_dir.clone();
     let result = serve(launch);
     if let Some(dir) = ephemeral {
@@ -44,6 +45,15 @@ pub fn run(launch: Launch) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Segments and connections each need a descriptor; the soft limit is for programs that use `select`. Java does the same.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // A refusal leaves the limit as it was, which the log's own errors tell of when it is reached.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn serve(launch: Launch) -> Result<(), String> {
