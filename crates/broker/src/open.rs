@@ -86,6 +86,13 @@ impl Node {
         let now = env.now();
         let directories = all_directories(&config);
         let ensemble = MetaPropertiesEnsemble::load(&*env.fs, directories.iter().map(String::as_str));
+        if let Some(cause) = ensemble.error_log_dirs.get(config.metadata_log_dir()) {
+            return Err(format!(
+                "Encountered I/O error in metadata log directory {}. Cannot continue. Its meta.properties cannot be read: {}. Repair the file, which `kafka-storage info` shows.",
+                config.metadata_log_dir(),
+                cause.trim_end_matches('.')
+            ));
+        }
         ensemble.verify(None, Some(config.node_id))?;
         let Some(cluster_id) = ensemble.cluster_id().map(str::to_owned) else {
             return Err(format!(

@@ -160,6 +160,7 @@ fn the_same_batches_give_the_same_files() {
             log_start_offset: 0,
             recovery_point: Some(0),
             had_clean_shutdown: true,
+            durable_end: 0,
             topic_id: Some(id.rsplit(' ').next().unwrap().parse().unwrap()),
             is_new: true,
         };

@@ -45,6 +45,9 @@ pub struct OpenParams {
     pub recovery_point: Option<i64>,
     pub had_clean_shutdown: bool,
     pub topic_id: Option<Uuid>,
+    /// Below this offset everything is known to have been synced and no offset is missing: a log that recovery would cut
+    /// there is refused as it is. 0 = nothing is known.
+    pub durable_end: i64,
     /// The directory does not exist yet.
     pub is_new: bool,
 }
@@ -390,6 +393,7 @@ impl Loader<'_> {
             context: self.context,
             partition: self.partition,
             index_interval: self.params.config.index_interval_bytes,
+            durable_end: self.params.durable_end,
             epochs: &mut self.epochs,
             producers: &mut self.producers,
         }
@@ -414,6 +418,7 @@ impl Loader<'_> {
             context: self.context,
             partition: self.partition,
             index_interval: self.params.config.index_interval_bytes,
+            durable_end: self.params.durable_end,
             epochs: &mut epochs,
             producers: &mut producers,
         }

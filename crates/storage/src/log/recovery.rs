@@ -85,6 +85,8 @@ pub(super) struct Recovery<'a> {
     pub(super) context: &'a LogContext,
     pub(super) partition: &'a TopicPartition,
     pub(super) index_interval: u32,
+    /// 0 where nothing is known of it, and for logs that may be compacted.
+    pub(super) durable_end: i64,
     pub(super) epochs: &'a mut LeaderEpochCache,
     pub(super) producers: &'a mut ProducerStateManager,
 }
@@ -133,6 +135,14 @@ impl Recovery<'_> {
             self.producers.set_map_end_offset(next_offset);
             position += header.size_in_bytes() as u32;
         }
+        if position < size && next_offset < self.durable_end {
+            return Err(io::Error::other(format!(
+                "{} is damaged at byte {position}, offset {next_offset}, although everything before offset {} was synced. \
+                 Restore the file from a copy; to give up what follows, cut it there by hand",
+                segment.path(crate::names::LOG_FILE_SUFFIX).display(),
+                self.durable_end
+            )));
+        }
         segment.cut(fs, position)?;
         segment.complete_indexes(fs)?;
         Ok((size - position, next_offset))
@@ -140,7 +150,9 @@ impl Recovery<'_> {
 
     fn check(&self, segment: &LogSegment, batch: &RecordBatch<'_>, next_offset: i64) -> Result<(), String> {
         let last_offset = batch.last_offset();
-        if batch.base_offset < next_offset || last_offset < batch.base_offset {
+        // A base offset has no checksum. Where nothing is compacted it leaves no gap either.
+        let gap = batch.base_offset > next_offset && self.durable_end > 0;
+        if gap || batch.base_offset < next_offset || last_offset < batch.base_offset {
             return Err(format!(
                 "offsets {} to {last_offset} do not follow {next_offset}",
                 batch.base_offset

@@ -205,6 +205,7 @@ impl LogManager {
             log_start_offset: jobs.log_start_offsets.get(partition).copied().unwrap_or(0),
             recovery_point: jobs.recovery_points.get(partition).copied(),
             had_clean_shutdown: jobs.had_clean_shutdown,
+            durable_end: 0,
             topic_id: None,
             is_new: false,
         };

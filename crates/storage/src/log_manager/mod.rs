@@ -340,6 +340,7 @@ impl LogManager {
             recovery_point: Some(0),
             // A directory that is left over from an interrupted creation is looked through.
             had_clean_shutdown: !exists,
+            durable_end: 0,
             topic_id: params.topic_id,
             is_new: !exists,
         };

@@ -148,12 +148,19 @@ impl MetadataLog {
         let fs = &*context.env.fs;
         let dir = log_dir.path().join(METADATA_LOG_DIR);
         let exists = fs.exists(&dir).map_err(|e| failed("looking for", &dir, e))?;
+        // `append` syncs what is there before the first record of an epoch, so the last epoch's start proves what must be
+        // there: less is damage and not a torn end. A damaged epoch file proves nothing.
+        let epochs =
+            crate::checkpoint::read_leader_epochs(fs, &dir.join(crate::names::LEADER_EPOCH_CHECKPOINT_FILE))
+                .unwrap_or_default();
+        let durable_end = epochs.last().map_or(0, |epoch| epoch.start_offset);
         let params = OpenParams {
             config: Arc::new(config.log_config()),
             // As the reference: neither checkpoint is asked, the whole log is checked.
             log_start_offset: 0,
             recovery_point: Some(0),
             had_clean_shutdown: false,
+            durable_end,
             topic_id: Some(Uuid::METADATA_TOPIC_ID),
             is_new: !exists,
         };
@@ -249,6 +256,9 @@ impl MetadataLog {
         base_offset: i64,
         next_offset: i64,
     ) -> Result<(), MetadataLogError> {
+        if self.log.latest_epoch().is_some_and(|latest| latest < epoch) {
+            self.flush(now)?;
+        }
         let info = self.log.append_as_follower(now, bytes, epoch)?;
         if info.first_offset != base_offset || info.last_offset + 1 != next_offset {
             return Err(MetadataLogError::Inconsistent(format!(

@@ -58,6 +58,7 @@ impl World {
             log_start_offset: 0,
             recovery_point: Some(0),
             had_clean_shutdown: is_new,
+            durable_end: 0,
             topic_id: None,
             is_new,
         };
@@ -72,6 +73,7 @@ impl World {
             log_start_offset: 0,
             recovery_point: Some(0),
             had_clean_shutdown: true,
+            durable_end: 0,
             topic_id: None,
             is_new: true,
         };
