@@ -355,11 +355,7 @@ impl Checker {
         let wanted = ListOffsetsPartition { partition_index: partition, timestamp, ..Default::default() };
         let request = ListOffsetsRequest {
             replica_id: -1,
-            topics: vec![ListOffsetsTopic {
-                name: TOPIC.into(),
-                partitions: vec![wanted],
-                ..Default::default()
-            }],
+            topics: vec![ListOffsetsTopic { name: TOPIC.into(), partitions: vec![wanted] }],
             ..Default::default()
         };
         let deadline = Instant::now() + Duration::from_secs(30);
