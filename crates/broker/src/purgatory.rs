@@ -107,20 +107,22 @@ pub(crate) struct FetchTimers {
 #[derive(Default)]
 struct TimersInner {
     next_id: u64,
+    /// What [`FetchTimers::next_deadline`] said last. Its caller sleeps no longer than that, so that later deadlines
+    /// need not wake it: a reader at the log's end parks thousands of fetches a second, most of them answered at once.
+    announced: Option<Duration>,
     by_deadline: BTreeMap<(Duration, u64), Arc<DelayedFetch>>,
 }
 
 impl FetchTimers {
-    /// Adds a deadline; true when it is now the earliest.
+    /// Adds a deadline; true when it is earlier than the one announced.
     pub(crate) fn add(&self, fetch: &Arc<DelayedFetch>) -> bool {
         let deadline = fetch.deadline;
         let mut inner = self.inner.lock();
         inner.next_id += 1;
         let id = inner.next_id;
         fetch.timer.store(id, Ordering::Relaxed);
-        let first = inner.by_deadline.first_key_value().is_none_or(|((earliest, _), _)| deadline < *earliest);
         inner.by_deadline.insert((deadline, id), fetch.clone());
-        first
+        inner.announced.is_none_or(|announced| deadline < announced)
     }
 
     /// Forgets an answered fetch.
@@ -138,7 +140,10 @@ impl FetchTimers {
         due
     }
 
+    /// The earliest deadline, which the caller has to come back at.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        self.inner.lock().by_deadline.first_key_value().map(|((deadline, _), _)| *deadline)
+        let mut inner = self.inner.lock();
+        inner.announced = inner.by_deadline.first_key_value().map(|((deadline, _), _)| *deadline);
+        inner.announced
     }
 }

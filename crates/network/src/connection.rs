@@ -10,7 +10,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
+use tokio::net::tcp::ReadHalf;
 
 /// Why a connection's loop ended.
 enum End {
@@ -45,12 +47,12 @@ impl<S: Service> Drop for SessionGuard<S> {
 
 pub(crate) async fn run<S: Service>(
     mut guard: SessionGuard<S>,
-    stream: TcpStream,
+    mut stream: TcpStream,
     remote: SocketAddr,
     mailbox: Arc<Mailbox>,
 ) {
     let shared = guard.shared.clone();
-    let end = serve(&shared, &stream, &mut guard, &mailbox).await;
+    let end = serve(&shared, &mut stream, &mut guard, &mailbox).await;
     if let End::Refused(reason) = end
         && let Some(suppressed) = shared.warn_limit.admit()
     {
@@ -68,14 +70,16 @@ impl std::fmt::Display for Suppressed {
 
 async fn serve<S: Service>(
     shared: &ListenerShared<S>,
-    stream: &TcpStream,
+    stream: &mut TcpStream,
     guard: &mut SessionGuard<S>,
     mailbox: &Mailbox,
 ) -> End {
+    let (mut incoming, stream) = stream.split();
+    let stream: &TcpStream = stream.as_ref();
     let mut reader = FrameReader::new(shared.limits.max_request_bytes);
     let mut sequence = 0;
     loop {
-        let frame = match next_frame(shared, stream, &mut reader, mailbox).await {
+        let frame = match next_frame(shared, &mut incoming, &mut reader, mailbox).await {
             Ok(frame) => frame,
             Err(end) => return end,
         };
@@ -103,7 +107,7 @@ async fn serve<S: Service>(
 
 async fn next_frame<S: Service>(
     shared: &ListenerShared<S>,
-    stream: &TcpStream,
+    incoming: &mut ReadHalf<'_>,
     reader: &mut FrameReader,
     mailbox: &Mailbox,
 ) -> Result<Bytes, End> {
@@ -112,12 +116,13 @@ async fn next_frame<S: Service>(
             return Ok(frame);
         }
         reader.release_when_idle();
-        stream.readable().await.map_err(|_| End::Peer)?;
+        incoming.readable().await.map_err(|_| End::Peer)?;
         let buffer = reader.spare().map_err(|error| End::Refused(error.to_string()))?;
-        match stream.try_read_buf(buffer) {
+        // A read that does not fill the buffer clears the socket's readiness, which saves the one that finds it empty.
+        match incoming.read_buf(buffer).await {
             Ok(0) => return Err(End::Peer),
             Ok(_) => mailbox.last_active_s.store(shared.uptime_s(), Ordering::Relaxed),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return Err(End::Peer),
         }
     }

@@ -9,6 +9,8 @@ use bytes::{Buf, Bytes, BytesMut};
 pub const FIRST_READ: usize = 4 * 1024;
 /// Largest capacity granted ahead of data to a peer that has completed frames of that size before.
 const MAX_TRUSTED: usize = 4 * 1024 * 1024;
+/// Room behind a frame: a read that leaves it empty has drained the socket.
+const SLACK: usize = 1;
 
 /// Why a stream cannot be read on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,12 +42,14 @@ pub struct FrameReader {
     buffer: BytesMut,
     limit: usize,
     trusted: usize,
+    /// Size of the last frame, which the next one is expected to have.
+    last: usize,
 }
 
 impl FrameReader {
     /// `limit` is `socket.request.max.bytes`.
     pub fn new(limit: usize) -> Self {
-        Self { buffer: BytesMut::new(), limit, trusted: FIRST_READ }
+        Self { buffer: BytesMut::new(), limit, trusted: FIRST_READ, last: 0 }
     }
 
     /// True when no partial frame is pending.
@@ -61,7 +65,8 @@ impl FrameReader {
         }
         self.buffer.advance(4);
         let frame = self.buffer.split_to(size).freeze();
-        self.trusted = self.trusted.max(size.min(MAX_TRUSTED) + 4);
+        self.last = size.min(MAX_TRUSTED);
+        self.trusted = self.trusted.max(self.last + 4);
         Ok(Some(frame))
     }
 
@@ -69,10 +74,10 @@ impl FrameReader {
     pub fn spare(&mut self) -> Result<&mut BytesMut, FrameError> {
         let have = self.buffer.len();
         let want = match self.announced()? {
-            Some(size) => (4 + size).saturating_sub(have),
-            None => FIRST_READ,
+            Some(size) => (4 + size).saturating_sub(have) + SLACK,
+            None => FIRST_READ.max(4 + self.last + SLACK),
         };
-        let allowed = have.max(FIRST_READ).max(self.trusted.saturating_sub(have));
+        let allowed = have.max(FIRST_READ).max((self.trusted + SLACK).saturating_sub(have));
         let room = want.clamp(1, allowed);
         if self.buffer.capacity() - have < room {
             self.buffer.reserve(room);

@@ -317,6 +317,9 @@ impl<E: IndexEntry> Index<E> {
         let (file, written) = {
             let mut state = self.state.lock();
             let loaded = self.load(&mut state, at)?;
+            if loaded.last.is_some_and(|last| last.key() <= key) {
+                return Ok(loaded.last);
+            }
             let waiting = loaded.tail.partition_point(|entry| entry.key() <= key);
             if let Some(found) = waiting.checked_sub(1).and_then(|slot| loaded.tail.get(slot)) {
                 return Ok(Some(*found));

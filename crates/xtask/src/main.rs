@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+mod bench;
 mod ci;
 mod codegen;
 mod compat;
@@ -29,6 +30,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   disk                   take turns with Apache Kafka on one data directory (needs java and mvn)
   crash [--runs N] [--seed S]
                          kill the broker under load and check what is left
+  bench [OPTION VALUE]...
+                         measure against Apache Kafka and the floor (needs java, mvn, a C compiler); options: crates/bench
   test                   unit tests and client suites
   ci                     the gate: format, lints, tidy, test";
 
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         ["goldens"] => goldens::run(&root(), &binary()).map_err(Into::into),
         ["disk"] => disk::run(&root(), &binary()),
         ["crash", options @ ..] => crash::run(&binary(), options),
+        ["bench", options @ ..] => bench::run(&root(), options),
         ["test"] => ci::run(&root(), &tests()).map_err(Into::into),
         ["ci"] => ci::run(&root(), &gate()).map_err(Into::into),
         _ => Err(USAGE.into()),

@@ -8,9 +8,10 @@ use crate::reply::NodeEvent;
 use config::LogConfig;
 use coordinator_group::DeletedTopic;
 use metadata::{ConfigResource, LocalReplicaChanges, MetadataImage, MetadataUpdate, PartitionInfo};
+use parking_lot::Mutex;
 use record::TopicPartition;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use storage::{CreateParams, UnifiedLog};
 
 /// `ConfigResource` type "topic".
@@ -32,8 +33,9 @@ impl Node {
                 .is_some_and(|p| p.replicas.contains(&self.node_id()));
             same_topic && assigned
         };
-        let config_of = |topic: &str| match self.topic_config(image, topic) {
-            Ok(config) => Arc::new(log_config(&config)),
+        let configs = TopicConfigs::new(self, image);
+        let config_of = |topic: &str| match configs.of(topic) {
+            Ok(config) => config.log,
             Err(_) => self.logs.default_config(),
         };
         let summary =
@@ -83,8 +85,9 @@ impl Node {
     /// Stops, starts and updates partitions, shows the image, and hands group partitions to the coordinator.
     fn apply(&self, changes: &LocalReplicaChanges, image: Arc<MetadataImage>) {
         self.stop_partitions(&changes.deletes);
+        let configs = TopicConfigs::new(self, &image);
         for (partition, info) in changes.leaders.iter().chain(&changes.followers) {
-            if let Err(error) = self.start_partition(&image, partition, info) {
+            if let Err(error) = self.start_partition(&configs, partition, info) {
                 tracing::error!(target: "kafka.server.ReplicaManager", "[ReplicaManager broker={}] The partition {partition} cannot be opened: {error}", self.node_id());
             }
         }
@@ -124,11 +127,11 @@ impl Node {
 
     fn start_partition(
         &self,
-        image: &MetadataImage,
+        configs: &TopicConfigs<'_>,
         name: &TopicPartition,
         info: &PartitionInfo,
     ) -> Result<(), String> {
-        let topic_config = self.topic_config(image, &name.topic)?;
+        let topic_config = configs.of(&name.topic)?;
         let key = (info.topic_id, name.partition);
         let existing = self.partitions.read().get(&key).cloned();
         if let Some(partition) = existing {
@@ -136,7 +139,7 @@ impl Node {
             return Ok(());
         }
         let params = CreateParams {
-            config: Arc::new(log_config(&topic_config)),
+            config: topic_config.log,
             topic_id: Some(info.topic_id),
             is_new: info.partition.leader_epoch == 0,
             directory_id: info.partition.directory(self.node_id()),
@@ -181,14 +184,11 @@ impl Node {
             return;
         }
         let partitions: Vec<Arc<Partition>> = self.partitions.read().values().cloned().collect();
-        let mut known: BTreeMap<String, Result<LogConfig, String>> = BTreeMap::new();
+        let configs = TopicConfigs::new(self, image);
         for partition in partitions.iter().filter(|partition| all || touched.contains(partition.topic())) {
-            let config = known
-                .entry(partition.topic().to_owned())
-                .or_insert_with(|| self.topic_config(image, partition.topic()));
-            match config {
+            match configs.of(partition.topic()) {
                 Ok(config) => {
-                    partition.log.update_config(Arc::new(log_config(config)));
+                    partition.log.update_config(config.log);
                     partition.set_min_insync_replicas(config.min_insync_replicas);
                 }
                 Err(error) => {
@@ -196,6 +196,49 @@ impl Node {
                 }
             }
         }
+    }
+}
+
+/// What a topic's settings say to its partitions.
+#[derive(Clone)]
+struct TopicConfig {
+    log: Arc<storage::LogConfig>,
+    min_insync_replicas: i32,
+}
+
+/// The settings of an image's topics, each made once: thousands of partitions share theirs, and topics without
+/// settings of their own share one.
+struct TopicConfigs<'a> {
+    node: &'a Node,
+    image: &'a MetadataImage,
+    defaults: OnceLock<Result<TopicConfig, String>>,
+    known: Mutex<BTreeMap<String, Result<TopicConfig, String>>>,
+}
+
+impl<'a> TopicConfigs<'a> {
+    fn new(node: &'a Node, image: &'a MetadataImage) -> Self {
+        Self { node, image, defaults: OnceLock::new(), known: Mutex::default() }
+    }
+
+    fn of(&self, topic: &str) -> Result<TopicConfig, String> {
+        if self.image.configs.config_map(&ConfigResource::topic(topic)).is_empty() {
+            return self.defaults.get_or_init(|| self.make(topic)).clone();
+        }
+        let mut known = self.known.lock();
+        if let Some(config) = known.get(topic) {
+            return config.clone();
+        }
+        let config = self.make(topic);
+        known.insert(topic.to_owned(), config.clone());
+        config
+    }
+
+    fn make(&self, topic: &str) -> Result<TopicConfig, String> {
+        let config = self.node.topic_config(self.image, topic)?;
+        Ok(TopicConfig {
+            log: Arc::new(log_config(&config)),
+            min_insync_replicas: config.min_insync_replicas,
+        })
     }
 }
 
