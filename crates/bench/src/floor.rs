@@ -14,7 +14,7 @@ use protocol::messages::{
     ProduceRequest, ProduceResponse,
 };
 use protocol::messages::{CreateTopicsRequest, create_topics_response::CreatableTopicResult};
-use protocol::{ApiKey, Decoder, Message, Records, RequestHeader, encode_response};
+use protocol::{ApiKey, Chunk, Decoder, Message, Records, RequestHeader, encode_response};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{IoSlice, Read, Write};
@@ -163,7 +163,7 @@ impl Floor {
 fn append(file: &Mutex<PartitionFile>, records: &[u8]) -> Result<i64> {
     let checked = records.get(CHECKED_FROM..).ok_or("short batch")?;
     let at = |from: usize| records.get(from..from + 4).and_then(|b| b.first_chunk::<4>().copied());
-    if at(CRC_AT).map(u32::from_be_bytes) != Some(record::crc32c(checked)) {
+    if at(CRC_AT).map(u32::from_be_bytes) != Some(record::crc::crc32c(checked)) {
         return Err("bad CRC".into());
     }
     let delta = at(LAST_OFFSET_DELTA_AT).map(i32::from_be_bytes).ok_or("short batch")?;
@@ -179,7 +179,12 @@ fn append(file: &Mutex<PartitionFile>, records: &[u8]) -> Result<i64> {
 }
 
 fn encode<M: Message>(header: &RequestHeader, response: &M) -> Result<Bytes> {
-    Ok(encode_response(header.api_key, header.api_version, header.correlation_id, response)?.contiguous())
+    let encoded = encode_response(header.api_key, header.api_version, header.correlation_id, response)?;
+    let bytes = encoded.chunks.into_iter().map(|chunk| match chunk {
+        Chunk::Bytes(bytes) => Ok(bytes),
+        Chunk::External { .. } => Err("no files here".into()),
+    });
+    Ok(bytes.collect::<Result<Vec<Bytes>>>()?.concat().into())
 }
 
 fn created(request: CreateTopicsRequest) -> CreateTopicsResponse {

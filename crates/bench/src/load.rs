@@ -194,7 +194,7 @@ pub fn one_record_requests(
         let sent_at = begin.elapsed().as_nanos() as u64;
         bytes[..8].copy_from_slice(&sent_at.to_le_bytes());
         let record: BaseRecord<'_, (), [u8], Box<u64>> =
-            BaseRecord::with_opaque_to(topic, Box::new(sent_at)).payload(&bytes).partition(0);
+            BaseRecord::with_opaque_to(topic, Box::new(sent_at)).payload(bytes.as_slice()).partition(0);
         producer.send(record).map_err(|(error, _)| error)?;
         producer.poll(Duration::ZERO);
     }

@@ -16,7 +16,7 @@ use scenarios::{Plan, Run};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use subject::Programs;
+use subject::{Kind, Programs};
 use wire::Result;
 
 const USAGE: &str = "usage: bench [OPTION VALUE]...
@@ -25,6 +25,7 @@ const USAGE: &str = "usage: bench [OPTION VALUE]...
   --work DIR             where data directories are made (target/bench-data)
   --first-port N         first of 6 ports (any free ones)
   --only PHASE,...       starts, loads, partitions (all)
+  --subjects NAME,...    bitacora, kafka, floor (all)
   --rounds N             alternating rounds; the table shows medians (3)
   --warm-records N       records before anything is counted (10000000)
   --load-mb N            payload of one measured produce or consume (1000)
@@ -95,7 +96,7 @@ fn run(options: &[&str]) -> Result<()> {
         idle: Duration::from_secs(10),
         partitions: 5000,
         large_log_bytes: 10_000_000_000,
-        kafka: false,
+        subjects: vec![Kind::Bitacora, Kind::Kafka, Kind::Floor],
     };
     let (mut only, mut out): (Vec<&str>, Option<PathBuf>) = (vec!["starts", "loads", "partitions"], None);
     for pair in options.chunks(2) {
@@ -106,6 +107,7 @@ fn run(options: &[&str]) -> Result<()> {
             "--work" => programs.work = value.into(),
             "--first-port" => programs.first_port = value.parse()?,
             "--only" => only = value.split(',').collect(),
+            "--subjects" => plan.subjects = value.split(',').map(kind_of).collect::<Result<_>>()?,
             "--rounds" => plan.rounds = value.parse()?,
             "--warm-records" => plan.warm_records = value.parse()?,
             "--load-mb" => plan.load_bytes = value.parse::<u64>()? * 1_000_000,
@@ -122,7 +124,9 @@ fn run(options: &[&str]) -> Result<()> {
     programs.work = programs.work.canonicalize()?;
     programs.bitacora =
         programs.bitacora.canonicalize().map_err(|e| format!("{}: {e}", programs.bitacora.display()))?;
-    plan.kafka = programs.kafka_libs.is_some();
+    if programs.kafka_libs.is_none() {
+        plan.subjects.retain(|kind| *kind != Kind::Kafka);
+    }
     let mut run = Run { programs: &programs, plan: &plan, results: results::Results::default() };
     let outcome = phases(&mut run, &only);
     let table = run.results.table();
@@ -131,6 +135,11 @@ fn run(options: &[&str]) -> Result<()> {
         std::fs::write(out, table)?;
     }
     outcome
+}
+
+fn kind_of(name: &str) -> Result<Kind> {
+    let known = [Kind::Bitacora, Kind::Kafka, Kind::Floor];
+    known.into_iter().find(|kind| kind.name() == name).ok_or_else(|| format!("no subject {name}").into())
 }
 
 fn phases(run: &mut Run<'_>, only: &[&str]) -> Result<()> {

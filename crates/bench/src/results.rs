@@ -93,24 +93,27 @@ impl Results {
         if values.len() % 2 == 1 { Some(upper) } else { Some((values.get(middle - 1)? + upper) / 2.0) }
     }
 
-    /// The table in Markdown; rows without a value of ours are left out.
+    /// The table in Markdown; rows that nothing was measured for are left out.
     pub fn table(&self) -> String {
         let mut out = String::from(
             "| | unit | bitacora | kafka | floor | ratio to kafka | goal | ratio to floor | met |\n\
              |---|---|---:|---:|---:|---:|---:|---:|---|\n",
         );
         for metric in METRICS {
-            let Some(ours) = self.median(metric.key, Kind::Bitacora) else { continue };
+            let ours = self.median(metric.key, Kind::Bitacora);
             let kafka = self.median(metric.key, Kind::Kafka);
+            if ours.is_none() && kafka.is_none() {
+                continue;
+            }
             let floor = self.median(metric.key, Kind::Floor);
             let show =
                 |value: Option<f64>| value.map_or(String::new(), |v| format!("{v:.*}", metric.decimals));
-            let ratio = |of: Option<f64>| of.filter(|v| *v > 0.0).map(|v| ours / v);
+            let ratio = |of: Option<f64>| of.filter(|v| *v > 0.0).and_then(|v| Some(ours? / v));
             let show_ratio = |r: Option<f64>| r.map_or(String::new(), |r| format!("{r:.3}"));
             let checks = [
                 metric.goal.zip(ratio(kafka)).map(|(goal, r)| r <= goal),
                 metric.floor_goal.zip(ratio(floor)).map(|(goal, r)| r <= goal),
-                metric.limit.map(|limit| ours <= limit),
+                metric.limit.zip(ours).map(|(limit, value)| value <= limit),
             ];
             let met = match (checks.contains(&Some(false)), checks.contains(&Some(true))) {
                 (true, _) => "no",
@@ -123,7 +126,7 @@ impl Results {
                 "| {} | {} | {} | {} | {} | {} | {} | {} | {met} |",
                 metric.title,
                 metric.unit,
-                show(Some(ours)),
+                show(ours),
                 show(kafka),
                 show(floor),
                 show_ratio(ratio(kafka)),

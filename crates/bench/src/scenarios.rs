@@ -22,7 +22,7 @@ pub struct Plan {
     pub partitions: i32,
     /// The log's size for the restart after a clean stop.
     pub large_log_bytes: u64,
-    pub kafka: bool,
+    pub subjects: Vec<Kind>,
 }
 
 /// Partitions of a topic under load.
@@ -51,7 +51,7 @@ fn millis(time: Duration) -> f64 {
 
 impl Run<'_> {
     fn brokers(&self) -> Vec<Kind> {
-        if self.plan.kafka { vec![Kind::Bitacora, Kind::Kafka] } else { vec![Kind::Bitacora] }
+        self.plan.subjects.iter().copied().filter(|kind| *kind != Kind::Floor).collect()
     }
 
     fn add(&mut self, metric: &'static str, subject: &Subject, value: f64) {
@@ -92,8 +92,11 @@ impl Run<'_> {
             self.warm(&subject)?;
             subjects.push(subject);
         }
-        self.programs.prepare(Kind::Floor, "load")?;
-        subjects.push(self.programs.spawn(Kind::Floor, "load")?);
+        if self.plan.subjects.contains(&Kind::Floor) {
+            self.programs.prepare(Kind::Floor, "load")?;
+            subjects.push(self.programs.spawn(Kind::Floor, "load")?);
+            wire::wait_for_port(subjects.last().map_or(0, |floor| floor.port), START_LIMIT)?;
+        }
         for round in 1..=self.plan.rounds {
             println!("load, round {round}");
             for subject in &subjects {

@@ -3,7 +3,7 @@
 use crate::wire::{self, Result};
 use std::fs::{self, File};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -57,7 +57,6 @@ pub struct Subject {
     pub kind: Kind,
     pub port: u16,
     child: Child,
-    dir: PathBuf,
 }
 
 impl Programs {
@@ -141,7 +140,7 @@ impl Programs {
         let log = File::create(dir.join("out.log"))?;
         let child =
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir(&dir).spawn()?;
-        Ok(Subject { kind, port, child, dir })
+        Ok(Subject { kind, port, child })
     }
 
     /// Starts and waits for the first acknowledged record on a new topic; the time that took.
@@ -213,10 +212,6 @@ impl Subject {
         unsafe { libc::kill(self.child.id() as i32, libc::SIGTERM) };
         self.child.wait()?;
         Ok(begin.elapsed())
-    }
-
-    pub fn data(&self) -> &Path {
-        &self.dir
     }
 }
 

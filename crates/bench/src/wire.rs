@@ -4,9 +4,8 @@
 
 use bytes::Bytes;
 use protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
-use protocol::messages::delete_topics_request::DeleteTopicState;
 use protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
-use protocol::messages::{CreateTopicsRequest, DeleteTopicsRequest, ProduceRequest};
+use protocol::messages::{CreateTopicsRequest, ProduceRequest};
 use protocol::{
     Decoder, ErrorCode, Message, Records, Request, RequestHeader, ResponseHeader, encode_request,
 };
@@ -17,7 +16,6 @@ use std::time::{Duration, Instant};
 
 /// Versions that both brokers serve and that name topics.
 const CREATE_TOPICS_VERSION: i16 = 7;
-const DELETE_TOPICS_VERSION: i16 = 5;
 const PRODUCE_VERSION: i16 = 9;
 /// Between attempts to reach a broker that is starting.
 const RETRY: Duration = Duration::from_millis(1);
@@ -83,17 +81,6 @@ impl Client {
         }
     }
 
-    pub fn delete_topic(&mut self, name: &str) -> Result<()> {
-        let request = DeleteTopicsRequest {
-            topics: vec![DeleteTopicState { name: Some(name.into()), ..DeleteTopicState::default() }],
-            topic_names: vec![name.into()],
-            timeout_ms: 30_000,
-        };
-        let request = DeleteTopicsRequest { topics: Vec::new(), ..request };
-        self.call(&request, DELETE_TOPICS_VERSION)?;
-        Ok(())
-    }
-
     /// Produces the batch to one partition with acks=all; the error code of the answer.
     pub fn produce(&mut self, topic: &str, index: i32, batch: &Bytes) -> Result<ErrorCode> {
         self.produce_many(topic, &[index], batch)
@@ -132,6 +119,18 @@ pub fn one_record() -> Result<Bytes> {
 fn now_ms() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     now.as_millis() as i64
+}
+
+/// Waits until something listens.
+pub fn wait_for_port(port: u16, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    while let Err(error) = Client::connect(port) {
+        if Instant::now() > deadline {
+            return Err(error);
+        }
+        std::thread::sleep(RETRY);
+    }
+    Ok(())
 }
 
 /// Repeats until a record is acknowledged on the partition; the topic is created when `create` says so.

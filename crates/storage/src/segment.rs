@@ -34,6 +34,8 @@ struct Times {
     max: Option<TimestampOffset>,
     /// Maximum timestamp of the first batch; `None`: not read yet.
     first_batch: Option<i64>,
+    /// The batch written last by this process, which readers at the log's end ask for.
+    last_batch: Option<BatchPosition>,
     created_ms: i64,
     bytes_since_last_index_entry: u32,
 }
@@ -227,6 +229,7 @@ impl LogSegment {
         let mut times = self.loaded_times(fs)?;
         for batch in batches {
             self.index_batch(fs, &mut times, &batch, position, index_interval)?;
+            times.last_batch = Some(BatchPosition { header: batch, position });
             position += batch.size_in_bytes() as u32;
         }
         *self.times.lock() = times;
@@ -320,6 +323,13 @@ impl LogSegment {
         if size == 0 {
             return Ok(None);
         }
+        let last = self.times.lock().last_batch;
+        if let Some(last) = last.filter(|last| {
+            (last.header.base_offset..=last.header.last_offset()).contains(&offset)
+                && last.position.saturating_add(last.size()) <= size
+        }) {
+            return Ok(Some(last));
+        }
         let entry = self.with_offset_index(fs, |index, at| index.lookup(at, offset))?;
         let from = entry.map_or(0, |entry| entry.position);
         let mut found = None;
@@ -394,6 +404,7 @@ impl LogSegment {
         };
         let mut times = *self.times.lock();
         times.bytes_since_last_index_entry = 0;
+        times.last_batch = None;
         if self.size() == 0 {
             times.created_ms = now_ms;
             times.first_batch = None;
