@@ -6,7 +6,7 @@ use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::{DeliveryResult, Message};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer, ProducerContext, ThreadedProducer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaErrorCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -180,7 +180,8 @@ pub fn one_record_requests(
         .set("linger.ms", "0")
         .set("batch.num.messages", "1")
         .set("socket.nagle.disable", "true");
-    let producer: BaseProducer<Acks> = config.create_with_context(acks)?;
+    // Its own thread serves acknowledgements as they come.
+    let producer: ThreadedProducer<Acks> = config.create_with_context(acks)?;
     producer.client().fetch_metadata(Some(topic), TIMEOUT)?;
     // The consumer's first fetch should be there before the first record.
     std::thread::sleep(Duration::from_millis(700));
@@ -196,7 +197,6 @@ pub fn one_record_requests(
         let record: BaseRecord<'_, (), [u8], Box<u64>> =
             BaseRecord::with_opaque_to(topic, Box::new(sent_at)).payload(bytes.as_slice()).partition(0);
         producer.send(record).map_err(|(error, _)| error)?;
-        producer.poll(Duration::ZERO);
     }
     producer.flush(TIMEOUT)?;
     done.store(true, Ordering::Release);
