@@ -149,10 +149,7 @@ fn read_all(range: &FileRange) -> io::Result<Vec<u8>> {
 }
 
 fn short() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::UnexpectedEof,
-        "the log file is shorter than the range that was promised",
-    )
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the log file is shorter than the range that was promised")
 }
 
 async fn send_range(stream: &TcpStream, range: &FileRange) -> io::Result<()> {
