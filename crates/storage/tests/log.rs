@@ -278,7 +278,9 @@ fn timestamps_find_offsets() {
     log.update_high_watermark(8);
     let reason = LogStartOffsetIncrementReason::ClientRecordDeletion;
     log.maybe_increment_log_start_offset(4, reason).unwrap();
-    assert_eq!(log.fetch_offset_by_timestamp(11).unwrap(), at(40, 4));
+    // 4.4.0 asks only the first segment that is young enough, even when that one's records lie below the start.
+    assert_eq!(log.fetch_offset_by_timestamp(11).unwrap(), None);
+    assert_eq!(log.fetch_offset_by_timestamp(31).unwrap(), at(40, 4));
     assert_eq!(log.fetch_offset_by_timestamp(EARLIEST_TIMESTAMP).unwrap(), at(-1, 4));
 }
 

@@ -13,6 +13,7 @@ mod goldens;
 mod import;
 mod java;
 mod oracle;
+mod retained;
 mod schema;
 mod tidy;
 
@@ -30,6 +31,9 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   disk                   take turns with Apache Kafka on one data directory (needs java and mvn)
   crash [--runs N] [--seed S]
                          kill the broker under load and check what is left
+  retained [--scenarios N] [--seed S] [--mode direct|restart|kill|copied] [--record]
+                         write, clean, trim and expire generated topics beside Apache Kafka and compare what remains;
+                         --record: write the digests that the gate compares with (needs java and mvn)
   bench [OPTION VALUE]...
                          measure against Apache Kafka and the floor (needs java, mvn, a C compiler); options: crates/bench
   test                   unit tests and client suites
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         ["goldens"] => goldens::run(&root(), &binary()).map_err(Into::into),
         ["disk"] => disk::run(&root(), &binary()),
         ["crash", options @ ..] => crash::run(&binary(), options),
+        ["retained", options @ ..] => retained::run(&root(), &binary(), options),
         ["bench", options @ ..] => bench::run(&root(), options),
         ["test"] => ci::run(&root(), &tests()).map_err(Into::into),
         ["ci"] => ci::run(&root(), &gate()).map_err(Into::into),

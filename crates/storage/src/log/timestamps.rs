@@ -52,11 +52,10 @@ impl UnifiedLog {
     fn search_timestamp(&self, timestamp: i64) -> io::Result<Option<TimestampAndOffset>> {
         let starting_offset = self.log_start_offset();
         for segment in self.segments.load_full().iter() {
-            // The one record that is young enough may lie below the log's start: then a later segment answers.
-            if segment.largest_timestamp(self.fs())? >= timestamp
-                && let Some(found) = self.search_segment(segment, timestamp, starting_offset)?
-            {
-                return Ok(Some(found));
+            // The one record that is young enough may lie below the log's start: as in 4.4.0, no later segment is
+            // asked then.
+            if segment.largest_timestamp(self.fs())? >= timestamp {
+                return self.search_segment(segment, timestamp, starting_offset);
             }
         }
         Ok(None)
