@@ -454,7 +454,7 @@ impl LogSegment {
     }
 
     pub(crate) fn append_aborted(&self, fs: &dyn FileSystem, txn: AbortedTxn) -> io::Result<()> {
-        self.with_txn_index(fs, |index, at| index.append(at, txn))?;
+        self.tolerate_full_disk(self.with_txn_index(fs, |index, at| index.append(at, txn)))?;
         // The file may be new: it comes with its first entry.
         self.has_new_names.store(true, Ordering::Release);
         self.is_dirty.store(true, Ordering::Release);
@@ -465,6 +465,16 @@ impl LogSegment {
     pub(crate) fn set_durable(&self) {
         self.has_new_names.store(false, Ordering::Release);
         self.is_dirty.store(false, Ordering::Release);
+    }
+
+    /// Names of files in the directory changed: its next flush must sync it.
+    pub(crate) fn note_names(&self) {
+        self.has_new_names.store(true, Ordering::Release);
+        self.is_dirty.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn has_new_names(&self) -> bool {
+        self.has_new_names.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
@@ -495,7 +505,12 @@ impl LogSegment {
         for from in names {
             let mut to = from.clone().into_os_string();
             to.push(DELETED_FILE_SUFFIX);
-            ignore_missing(fs.rename(&from, Path::new(&to)))?;
+            match fs.rename(&from, Path::new(&to)) {
+                // A longer name may need room. Without it the file goes at once; a name that stayed would bring the
+                // segment back at the next start.
+                Err(e) if is_full(&e) => ignore_missing(fs.remove_file(&from))?,
+                renamed => ignore_missing(renamed)?,
+            }
         }
         self.is_deleted.store(true, Ordering::Release);
         Ok(())

@@ -3,6 +3,7 @@
 //! Owns: the `.txnindex` file; it exists only where a transaction was aborted.
 //! Invariants: entries rise by last offset; 34 bytes each: version, producer id, first, last and last stable offset.
 //! Concurrency: the single writer appends; readers read the entries there were when they began.
+//! Entries that found no room on the disk wait in memory and are served from there.
 //! Crash: like other indexes; torn entries at the end are not read.
 
 use std::io;
@@ -64,11 +65,19 @@ impl AbortedTxn {
 
 struct State {
     file: Option<Arc<dyn File>>,
-    /// Entries, once known.
+    /// Entries in the file, once known.
     len: Option<u32>,
+    /// Entries after them: the records are in the log, and whoever reads them must learn of it.
+    waiting: Vec<AbortedTxn>,
     /// There is a file, as far as is known: even an empty one must be synced, it may have been cut.
     exists: bool,
     used: bool,
+}
+
+impl State {
+    fn new(len: Option<u32>) -> Self {
+        State { file: None, len, waiting: Vec::new(), exists: len.is_none(), used: false }
+    }
 }
 
 pub struct TransactionIndex {
@@ -78,12 +87,12 @@ pub struct TransactionIndex {
 impl TransactionIndex {
     /// An index that may have a file.
     pub fn existing() -> Self {
-        TransactionIndex { state: Mutex::new(State { file: None, len: None, exists: true, used: false }) }
+        TransactionIndex { state: Mutex::new(State::new(None)) }
     }
 
     /// An index that has none.
     pub fn empty() -> Self {
-        TransactionIndex { state: Mutex::new(State { file: None, len: Some(0), exists: false, used: false }) }
+        TransactionIndex { state: Mutex::new(State::new(Some(0))) }
     }
 
     fn load(state: &mut State, at: At<'_>) -> io::Result<u32> {
@@ -117,28 +126,55 @@ impl TransactionIndex {
         Ok(file)
     }
 
+    /// Adds an entry. When it cannot be written that is an error, but it counts, and is written with the next.
     pub fn append(&self, at: At<'_>, txn: AbortedTxn) -> io::Result<()> {
+        if let Some(last) = self.last_offset(at)?.filter(|last| *last >= txn.last_offset) {
+            return Err(invalid_data(format!(
+                "The last offset of appended transactions must increase sequentially, but {} is not greater than \
+                 current last offset {last} of index {}",
+                txn.last_offset,
+                (at.locate)().display()
+            )));
+        }
+        self.state.lock().waiting.push(txn);
+        self.write(at)
+    }
+
+    /// The last offset of the last entry.
+    fn last_offset(&self, at: At<'_>) -> io::Result<Option<i64>> {
         let (file, len) = {
             let mut state = self.state.lock();
             let len = Self::load(&mut state, at)?;
+            if let Some(last) = state.waiting.last() {
+                return Ok(Some(last.last_offset));
+            }
+            if len == 0 {
+                return Ok(None);
+            }
             (Self::file(&mut state, at)?, len)
         };
-        if len > 0 {
-            let mut bytes = [0; ENTRY_SIZE];
-            read_exact_at(&*file, &mut bytes, u64::from(len - 1) * ENTRY_SIZE as u64)?;
-            let last = AbortedTxn::decode(&bytes)?;
-            if last.last_offset >= txn.last_offset {
-                return Err(invalid_data(format!(
-                    "The last offset of appended transactions must increase sequentially, but {} is not greater \
-                     than current last offset {} of index {}",
-                    txn.last_offset,
-                    last.last_offset,
-                    (at.locate)().display()
-                )));
+        let mut bytes = [0; ENTRY_SIZE];
+        read_exact_at(&*file, &mut bytes, u64::from(len - 1) * ENTRY_SIZE as u64)?;
+        AbortedTxn::decode(&bytes).map(|last| Some(last.last_offset))
+    }
+
+    /// Writes what waits. Entries come and go by the single writer; a flush at the same time writes the same bytes.
+    fn write(&self, at: At<'_>) -> io::Result<()> {
+        let (file, len, waiting) = {
+            let mut state = self.state.lock();
+            let len = Self::load(&mut state, at)?;
+            if state.waiting.is_empty() {
+                return Ok(());
             }
+            (Self::file(&mut state, at)?, len, state.waiting.clone())
+        };
+        let bytes: Vec<u8> = waiting.iter().flat_map(|txn| txn.encode()).collect();
+        file.write_at(&bytes, u64::from(len) * ENTRY_SIZE as u64)?;
+        let mut state = self.state.lock();
+        if state.len == Some(len) {
+            state.len = Some(len + waiting.len() as u32);
+            state.waiting.drain(..waiting.len());
         }
-        file.write_at(&txn.encode(), u64::from(len) * ENTRY_SIZE as u64)?;
-        self.state.lock().len = Some(len + 1);
         Ok(())
     }
 
@@ -147,26 +183,30 @@ impl TransactionIndex {
         at: At<'_>,
         mut f: impl FnMut(u32, AbortedTxn) -> std::ops::ControlFlow<()>,
     ) -> io::Result<()> {
-        let (file, len) = {
+        let (file, len, waiting) = {
             let mut state = self.state.lock();
             let len = Self::load(&mut state, at)?;
-            if len == 0 {
-                return Ok(());
-            }
-            (Self::file(&mut state, at)?, len)
+            let file = if len > 0 { Some(Self::file(&mut state, at)?) } else { None };
+            (file, len, state.waiting.clone())
         };
         let mut bytes = [0; CHUNK * ENTRY_SIZE];
         let mut slot = 0;
-        while slot < len {
+        while let Some(file) = file.as_ref().filter(|_| slot < len) {
             let count = (len - slot).min(CHUNK as u32);
             let chunk = bytes.get_mut(..count as usize * ENTRY_SIZE).ok_or(io::ErrorKind::InvalidData)?;
-            read_exact_at(&*file, chunk, u64::from(slot) * ENTRY_SIZE as u64)?;
+            read_exact_at(&**file, chunk, u64::from(slot) * ENTRY_SIZE as u64)?;
             for entry in chunk.chunks_exact(ENTRY_SIZE) {
                 if f(slot, AbortedTxn::decode(entry)?).is_break() {
                     return Ok(());
                 }
                 slot += 1;
             }
+        }
+        for txn in waiting {
+            if f(slot, txn).is_break() {
+                break;
+            }
+            slot += 1;
         }
         Ok(())
     }
@@ -211,8 +251,12 @@ impl TransactionIndex {
         })?;
         if let Some(kept) = kept {
             let mut state = self.state.lock();
-            Self::file(&mut state, at)?.set_len(u64::from(kept) * ENTRY_SIZE as u64)?;
-            state.len = Some(kept);
+            let len = Self::load(&mut state, at)?;
+            state.waiting.truncate(kept.saturating_sub(len) as usize);
+            if kept < len {
+                Self::file(&mut state, at)?.set_len(u64::from(kept) * ENTRY_SIZE as u64)?;
+                state.len = Some(kept);
+            }
         }
         Ok(())
     }
@@ -221,10 +265,12 @@ impl TransactionIndex {
         let mut state = self.state.lock();
         Self::load(&mut state, at)?;
         state.len = Some(0);
+        state.waiting.clear();
         if state.exists { Self::file(&mut state, at)?.set_len(0) } else { Ok(()) }
     }
 
     pub fn flush(&self, at: At<'_>) -> io::Result<()> {
+        self.write(at)?;
         let file = {
             let mut state = self.state.lock();
             Self::load(&mut state, at)?;
@@ -295,6 +341,15 @@ mod tests {
             }
             assert_eq!(sim.fs.metadata(path).unwrap().len, 4 * 34);
         }
+        sim.fs.set_capacity(4 * 34);
+        let index = TransactionIndex::existing();
+        assert!(index.append(at, txn(60, 70, 80)).is_err() && index.append(at, txn(61, 71, 81)).is_err());
+        assert_eq!(index.all(at).unwrap().len(), 6, "what finds no room waits, and counts");
+        index.truncate_to(at, 71).unwrap();
+        assert!(index.flush(at).is_err());
+        sim.fs.set_capacity(u64::MAX);
+        index.flush(at).unwrap();
+        assert_eq!(sim.fs.metadata(path).unwrap().len, 5 * 34);
         let index = TransactionIndex::existing();
         index.truncate_to(at, 51).unwrap();
         assert_eq!(index.all(at).unwrap().len(), 4);

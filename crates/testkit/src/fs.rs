@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -18,11 +19,14 @@ use parking_lot::Mutex;
 use crate::clock::VirtualClock;
 use crate::fs_state::{Change, Dir, Inode, InodeId, NameChange, Node, Volume, names, normal, parent};
 use crate::random::SeededRandom;
+use crate::site::{Failure, Site};
 
 /// The kinds of operations that faults aim at and the counter counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Op {
     Open,
+    /// Asks for length, age or existence.
+    Stat,
     Create,
     Read,
     Write,
@@ -38,7 +42,24 @@ pub enum Op {
 impl Op {
     /// Whether the operation changes what a crash may leave.
     fn mutates(self) -> bool {
-        !matches!(self, Op::Open | Op::Read | Op::List)
+        !matches!(self, Op::Open | Op::Stat | Op::Read | Op::List)
+    }
+
+    /// As in "write .log".
+    pub fn verb(self) -> &'static str {
+        match self {
+            Op::Open => "open",
+            Op::Stat => "stat",
+            Op::Create => "create",
+            Op::Read => "read",
+            Op::Write => "write",
+            Op::SetLen => "resize",
+            Op::Sync | Op::SyncDir => "sync",
+            Op::Rename => "rename",
+            Op::Remove => "remove",
+            Op::List => "list",
+            Op::CreateDir => "make",
+        }
     }
 }
 
@@ -58,6 +79,14 @@ struct State {
     power_off_at: Option<u64>,
     off: bool,
     faults: Vec<Fault>,
+    /// Calls of any kind so far.
+    calls: u64,
+    /// Calls with these numbers fail.
+    failing_calls: Option<(Range<u64>, Failure)>,
+    /// Where they did.
+    struck: Vec<Site>,
+    exempt: bool,
+    trace: Option<Vec<Site>>,
     capacity: u64,
     locks: Vec<(u64, PathBuf)>,
     next_lock: u64,
@@ -106,6 +135,11 @@ impl SimFileSystem {
             power_off_at: None,
             off: false,
             faults: Vec::new(),
+            calls: 0,
+            failing_calls: None,
+            struck: Vec::new(),
+            exempt: false,
+            trace: None,
             capacity: u64::MAX,
             locks: Vec::new(),
             next_lock: 0,
@@ -114,6 +148,14 @@ impl SimFileSystem {
             open: BTreeMap::new(),
         };
         SimFileSystem { shared: Arc::new(Shared { state: Mutex::new(state), clock }) }
+    }
+
+    /// Another volume with the same files; nobody has any of them open, and nothing is set to fail.
+    pub fn fork(&self, clock: Arc<VirtualClock>) -> Self {
+        let fork = SimFileSystem::new(clock);
+        let volume = self.shared.state.lock().volume.clone();
+        fork.shared.state.lock().volume = volume;
+        fork
     }
 
     /// How many operations that change something have been asked for.
@@ -145,7 +187,39 @@ impl SimFileSystem {
     }
 
     pub fn clear_faults(&self) {
-        self.shared.state.lock().faults.clear();
+        let mut state = self.shared.state.lock();
+        state.faults.clear();
+        state.failing_calls = None;
+    }
+
+    /// How many calls of any kind there were.
+    pub fn calls(&self) -> u64 {
+        self.shared.state.lock().calls
+    }
+
+    /// Calls with these numbers (from 1, counted from the start) fail, except those that cannot fail in this way.
+    pub fn fail_calls(&self, numbers: Range<u64>, failure: Failure) {
+        self.shared.state.lock().failing_calls = Some((numbers, failure));
+    }
+
+    /// While exempt, calls are neither counted nor let fail by [`SimFileSystem::fail_calls`]: they are the test's own.
+    pub fn exempt(&self, exempt: bool) {
+        self.shared.state.lock().exempt = exempt;
+    }
+
+    /// The calls that [`SimFileSystem::fail_calls`] let fail.
+    pub fn struck(&self) -> Vec<Site> {
+        self.shared.state.lock().struck.clone()
+    }
+
+    /// Begins to note every call.
+    pub fn trace(&self) {
+        self.shared.state.lock().trace = Some(Vec::new());
+    }
+
+    /// The calls since [`SimFileSystem::trace`].
+    pub fn take_trace(&self) -> Vec<Site> {
+        self.shared.state.lock().trace.take().unwrap_or_default()
     }
 
     /// Bytes the volume can hold.
@@ -176,11 +250,40 @@ impl SimFileSystem {
 
     /// Overwrites bytes behind everybody's back, durably.
     pub fn corrupt(&self, path: &Path, position: usize, data: &[u8]) {
+        self.change(path, |_| vec![Change::Write { position, data: data.to_vec() }]);
+    }
+
+    /// Puts other content in a file's place behind everybody's back, durably.
+    pub fn replace(&self, path: &Path, content: Vec<u8>) {
+        self.change(path, |_| vec![Change::SetLen(0), Change::Write { position: 0, data: content }]);
+    }
+
+    fn change(&self, path: &Path, changes: impl FnOnce(&Inode) -> Vec<Change>) {
         let mut state = self.shared.state.lock();
         let Some(Node::File(id)) = state.volume.node(path) else { panic!("{} is no file", path.display()) };
         let inode = state.volume.inodes.get_mut(&id).expect("a name leads to an inode");
-        inode.apply(Change::Write { position, data: data.to_vec() });
+        changes(inode).into_iter().for_each(|change| inode.apply(change));
         inode.sync();
+    }
+
+    /// Every file's content as it is now.
+    pub fn contents(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let state = self.shared.state.lock();
+        let mut files = BTreeMap::new();
+        let mut todo = vec![(PathBuf::from("/"), crate::fs_state::ROOT)];
+        while let Some((path, id)) = todo.pop() {
+            let Some(dir) = state.volume.dirs.get(&id) else { continue };
+            for (name, node) in &dir.current {
+                match node {
+                    Node::Dir(child) => todo.push((path.join(name), *child)),
+                    Node::File(inode) => {
+                        let content = state.volume.inodes.get(inode).map(|inode| inode.current.clone());
+                        files.insert(path.join(name), content.unwrap_or_default());
+                    }
+                }
+            }
+        }
+        files
     }
 }
 
@@ -189,11 +292,24 @@ impl State {
         if self.off {
             return Err(io::Error::other("the power is off"));
         }
+        if !self.exempt {
+            self.calls += 1;
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.push(Site::of(op, path));
+        }
         if op.mutates() {
             self.operations += 1;
             if self.power_off_at.is_some_and(|at| self.operations >= at) {
                 self.off = true;
             }
+        }
+        if let Some(failure) = self.failure_at(self.calls, op) {
+            self.struck.push(Site::of(op, path));
+            return Err(failure.error());
+        }
+        if self.faults.is_empty() {
+            return Ok(());
         }
         let text = path.to_string_lossy();
         for fault in &mut self.faults {
@@ -205,6 +321,11 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    fn failure_at(&self, call: u64, op: Op) -> Option<Failure> {
+        let (numbers, failure) = self.failing_calls.as_ref().filter(|_| !self.exempt)?;
+        (numbers.contains(&call) && failure.strikes(op)).then_some(*failure)
     }
 
     /// After the effect: the caller never learns of an operation that the power cut interrupted.
@@ -252,6 +373,15 @@ impl SimFile {
         }
         let now = self.shared.clock.now().wall_ms;
         let position = usize::try_from(position).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let half = data.get(..data.len() / 2).unwrap_or_default();
+        {
+            let mut state = self.shared.state.lock();
+            if !half.is_empty() && !state.off && state.failure_at(state.calls + 1, Op::Write).is_some() {
+                // On an error any prefix may have been written.
+                let half = half.to_vec();
+                self.inode(&mut state).apply(Change::Write { position, data: half });
+            }
+        }
         self.with(Op::Write, |state| {
             let free = state.capacity.saturating_sub(state.volume.used());
             let inode = self.inode(state);
@@ -306,7 +436,7 @@ impl File for SimFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.with(Op::Open, |state| Ok(self.inode(state).current.len() as u64))
+        self.with(Op::Stat, |state| Ok(self.inode(state).current.len() as u64))
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -464,7 +594,7 @@ impl FileSystem for SimFileSystem {
 
     fn metadata(&self, path: &Path) -> io::Result<Metadata> {
         let mut state = self.shared.state.lock();
-        state.begin(Op::Open, path)?;
+        state.begin(Op::Stat, path)?;
         match state.volume.node(path) {
             None => Err(io::ErrorKind::NotFound.into()),
             Some(Node::Dir(_)) => Ok(Metadata { len: 0, is_dir: true, modified_ms: 0 }),
@@ -478,7 +608,7 @@ impl FileSystem for SimFileSystem {
 
     fn set_modified(&self, path: &Path, modified_ms: i64) -> io::Result<()> {
         let mut state = self.shared.state.lock();
-        state.begin(Op::Open, path)?;
+        state.begin(Op::Stat, path)?;
         match state.volume.node(path) {
             Some(Node::File(id)) => {
                 state.volume.inodes.entry(id).or_default().modified_ms = modified_ms;

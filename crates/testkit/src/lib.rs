@@ -12,12 +12,14 @@ mod clock;
 mod fs;
 mod fs_state;
 mod random;
+mod site;
 
 use std::sync::Arc;
 
 pub use crate::clock::VirtualClock;
 pub use crate::fs::{Fault, Op, SimFileSystem};
 pub use crate::random::SeededRandom;
+pub use crate::site::{Failure, Site, kind_of};
 
 /// One simulated machine.
 pub struct Sim {
@@ -30,6 +32,14 @@ impl Sim {
     pub fn new(seed: u64) -> Sim {
         let clock = Arc::new(VirtualClock::new(1_700_000_000_000));
         let fs = Arc::new(SimFileSystem::new(clock.clone()));
+        Sim { clock, random: Arc::new(SeededRandom::new(seed)), fs }
+    }
+
+    /// A second machine with the same files at the same time: what is done to one does not show on the other. As after
+    /// a reboot, monotonic time begins at zero.
+    pub fn fork(&self, seed: u64) -> Sim {
+        let clock = Arc::new(VirtualClock::new(env::Clock::now(&*self.clock).wall_ms));
+        let fs = Arc::new(self.fs.fork(clock.clone()));
         Sim { clock, random: Arc::new(SeededRandom::new(seed)), fs }
     }
 

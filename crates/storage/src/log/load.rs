@@ -155,6 +155,8 @@ impl Loader<'_> {
         self.producers = ProducerStateManager::new(snapshots.filter_map(|name| parse_offset(name)).collect());
         self.epochs = self.load_epochs()?;
         let damaged = self.load_segments(&files)?;
+        let first = self.segments.first().map_or(0, |segment| segment.base_offset());
+        self.producers.remove_snapshots_below(self.fs, &self.path, first)?;
         let mut known_end = self.end_after_clean_shutdown().filter(|_| damaged.is_empty());
         if !self.params.had_clean_shutdown {
             known_end = self.recover(self.params.recovery_point.unwrap_or(0))?;
@@ -467,6 +469,11 @@ impl Loader<'_> {
     fn finish(&mut self, log_end: i64) -> io::Result<Offsets> {
         let first = self.segments.first().map_or(0, |segment| segment.base_offset());
         let log_start = self.params.log_start_offset.max(first);
+        if !self.params.had_clean_shutdown && first > self.params.log_start_offset {
+            // A killed node may have removed the segments below without making that durable. What is decided from here
+            // on, producers above all, holds only while the log does not start lower again.
+            self.fs.sync_dir(&self.path)?;
+        }
         self.epochs.truncate_from_end(log_end);
         if !self.params.had_clean_shutdown {
             self.complete_epochs(log_start, log_end)?;

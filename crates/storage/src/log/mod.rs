@@ -329,6 +329,9 @@ impl UnifiedLog {
             return Ok(());
         }
         let due = now.monotonic + delay(self.config.load().file_delete_delay_ms);
+        if let Some(first) = self.segments.load().first() {
+            first.note_names();
+        }
         for segment in &segments {
             segment.mark_deleted(self.fs()).map_err(|e| self.fail("Error while deleting segments for", e))?;
             self.delete_snapshot(writer, segment.base_offset(), due)?;
@@ -350,7 +353,11 @@ impl UnifiedLog {
         let name = names::segment_file(offset, names::PRODUCER_SNAPSHOT_FILE_SUFFIX);
         let deleted = format!("{name}{}", names::DELETED_FILE_SUFFIX);
         let dir = self.dir.path();
-        crate::producer::ignore_missing(self.fs().rename(&dir.join(&name), &dir.join(&deleted)))
+        let renamed = match self.fs().rename(&dir.join(&name), &dir.join(&deleted)) {
+            Err(e) if crate::segment::is_full(&e) => self.fs().remove_file(&dir.join(&name)),
+            renamed => renamed,
+        };
+        crate::producer::ignore_missing(renamed)
             .map_err(|e| self.fail("Error while deleting producer state snapshots for", e))?;
         let log_dir = self.log_dir.clone();
         self.context.defer(due, Task::DeleteFile { dir: self.dir.clone(), name: deleted, log_dir });

@@ -319,6 +319,7 @@ impl UnifiedLog {
             last_offset,
             now,
         );
-        rebuilt.map_err(|e| self.fail("Error while rebuilding producer state of", e))
+        rebuilt
+            .map_err(|e| self.fail("Error while rebuilding producer state of", super::truncate::half_done(e)))
     }
 }

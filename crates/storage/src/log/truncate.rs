@@ -14,6 +14,12 @@ use super::{UnifiedLog, Writer};
 use crate::error::StorageError;
 use crate::segment::LogSegment;
 
+/// A truncation that stopped in the middle has left a log that nobody may go on with, a full disk or not: its directory
+/// goes offline, and the next start makes it whole.
+pub(super) fn half_done(error: std::io::Error) -> std::io::Error {
+    std::io::Error::other(error)
+}
+
 impl UnifiedLog {
     /// Removes all records at and behind `target_offset`; false when there were none.
     pub fn truncate_to(&self, target_offset: i64, now: Time) -> Result<bool, StorageError> {
@@ -48,7 +54,7 @@ impl UnifiedLog {
             self.sync_names()?;
         }
         let truncated = active.truncate_to(self.fs(), target_offset, now.wall_ms);
-        truncated.map_err(|e| self.fail("Error while truncating log of", e))?;
+        truncated.map_err(|e| self.fail("Error while truncating log of", half_done(e)))?;
         self.set_log_end(target_offset);
         self.epochs.lock().truncate_from_end(target_offset);
         self.log_start_offset.fetch_min(target_offset, Ordering::AcqRel);
@@ -92,7 +98,8 @@ impl UnifiedLog {
         // At no time is there no segment: a log without one would begin at 0 again.
         let segment = match kept {
             Some(segment) => {
-                segment.truncate_to(self.fs(), new_offset, now.wall_ms).map_err(|e| self.fail(doing, e))?;
+                let cut = segment.truncate_to(self.fs(), new_offset, now.wall_ms);
+                cut.map_err(|e| self.fail(doing, half_done(e)))?;
                 segment
             }
             None => {
@@ -111,7 +118,7 @@ impl UnifiedLog {
         let producers = &mut writer.producers;
         producers
             .truncate_fully_and_start_at(self.fs(), &dir, new_offset)
-            .map_err(|e| self.fail(doing, e))?;
+            .map_err(|e| self.fail(doing, half_done(e)))?;
         self.log_start_offset.store(log_start_offset.unwrap_or(new_offset), Ordering::Release);
         self.rebuild_producers(writer, new_offset, now)?;
         let end = self.log_end.load();

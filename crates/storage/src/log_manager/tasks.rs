@@ -217,12 +217,15 @@ impl LogManager {
         self.write_checkpoints(Checkpoint::RecoveryPoints, |log| Some(log.recovery_point()));
     }
 
-    /// Only starts that lie inside a segment: the others are told by the files.
+    /// Only starts that lie inside a segment, and those below which segments were removed that a power cut may bring
+    /// back: the others are told by the files.
     pub fn checkpoint_log_start_offsets(&self) {
         self.write_checkpoints(Checkpoint::LogStartOffsets, |log| {
             let start = log.log_start_offset();
             let segments = log.segments();
-            Some(start).filter(|start| segments.first().is_some_and(|first| *start > first.base_offset()))
+            let first = segments.first()?;
+            let is_told = start <= first.base_offset() && (start == 0 || !first.has_new_names());
+            Some(start).filter(|_| !is_told)
         });
     }
 

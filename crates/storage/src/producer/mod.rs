@@ -184,6 +184,13 @@ impl ProducerStateManager {
         Ok(())
     }
 
+    /// Removes snapshots of a time before the log's first segment: what happened between them and it is not there any
+    /// more to be read.
+    pub fn remove_snapshots_below(&mut self, fs: &dyn FileSystem, dir: &Path, offset: i64) -> io::Result<()> {
+        let outdated: Vec<i64> = self.snapshots.range(..offset).copied().collect();
+        outdated.into_iter().try_for_each(|outdated| self.remove_snapshot(fs, dir, outdated))
+    }
+
     fn remove_snapshot(&mut self, fs: &dyn FileSystem, dir: &Path, offset: i64) -> io::Result<()> {
         self.snapshots.remove(&offset);
         ignore_missing(fs.remove_file(&Self::path(dir, offset)))

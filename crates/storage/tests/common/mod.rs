@@ -1,6 +1,8 @@
 //! What the integration tests of `storage` share.
 #![allow(dead_code)]
 
+pub mod model;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
