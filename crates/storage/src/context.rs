@@ -1,89 +1,30 @@
 //! What the logs of a node share: the machine, the codecs, directories and postponed work.
 //!
-//! Owns: [`LogContext`], [`LogDir`] with its offline flag, and the queue of deferred tasks.
-//! Invariants: an offline directory stays offline. Tasks run in the order of their due times.
+//! Owns: [`LogContext`], and the queue of deferred tasks.
+//! Invariants: tasks run in the order of their due times.
 //! Concurrency: tasks run on whatever thread calls [`LogContext::run_due`], with no lock held.
 //! Crash: a lost deletion is made good by the next start (files and directories carry their suffix); a lost flush by
 //! recovery from the recovery point.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use env::Env;
 use parking_lot::Mutex;
-use protocol::Uuid;
 use record::{BufferSupplier, Codecs, Time};
 
-use crate::error::{StorageError, io_error};
 use crate::log::UnifiedLog;
+pub use crate::log_dir::LogDir;
 use crate::producer::ignore_missing;
-use crate::segment::{LogSegment, SharedDir, is_full};
+use crate::segment::{LogSegment, SharedDir};
 
 /// Decompression buffers kept for reuse; appends beyond this many at once make their own.
 const KEPT_BUFFERS: usize = 16;
 
 /// `producer.id.expiration.ms`
 const DEFAULT_PRODUCER_ID_EXPIRATION_MS: i64 = 86_400_000;
-
-/// One of `log.dirs`.
-#[derive(Debug)]
-pub struct LogDir {
-    path: PathBuf,
-    id: Option<Uuid>,
-    offline: AtomicBool,
-    failure: Mutex<Option<String>>,
-}
-
-impl LogDir {
-    pub fn new(path: PathBuf, id: Option<Uuid>) -> Arc<Self> {
-        Arc::new(LogDir { path, id, offline: AtomicBool::new(false), failure: Mutex::new(None) })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// `directory.id` of its `meta.properties` (KIP-858).
-    pub fn id(&self) -> Option<Uuid> {
-        self.id
-    }
-
-    pub fn is_offline(&self) -> bool {
-        self.offline.load(Ordering::Acquire)
-    }
-
-    /// The failure that took the directory offline, once.
-    pub fn take_failure(&self) -> Option<String> {
-        self.failure.lock().take()
-    }
-
-    pub(crate) fn check_online(&self) -> Result<(), StorageError> {
-        if self.is_offline() { Err(StorageError::Offline(self.path.clone())) } else { Ok(()) }
-    }
-
-    /// A failure at the start, of whatever kind: the directory is not used.
-    pub(crate) fn fail_for_good(&self, doing: &str, error: io::Error) {
-        let error = io_error(doing, &self.path, error);
-        tracing::error!("Log dir {} is offline: {error}", self.path.display());
-        self.offline.store(true, Ordering::Release);
-        *self.failure.lock() = Some(error.to_string());
-    }
-
-    /// Turns an IO error into a storage error. A full disk and bytes that make no sense leave the directory online.
-    pub(crate) fn fail(&self, doing: &str, path: &Path, error: io::Error) -> StorageError {
-        let is_disk_failure = !is_full(&error) && error.kind() != io::ErrorKind::InvalidData;
-        let error = io_error(doing, path, error);
-        if is_disk_failure && !self.offline.swap(true, Ordering::AcqRel) {
-            tracing::error!("Log dir {} goes offline: {error}", self.path.display());
-            *self.failure.lock() = Some(error.to_string());
-        }
-        error
-    }
-}
 
 pub(crate) enum Task {
     DeleteSegments { segments: Vec<Arc<LogSegment>>, log_dir: Arc<LogDir> },

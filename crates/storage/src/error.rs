@@ -22,6 +22,11 @@ pub enum StorageError {
 impl StorageError {
     /// Kafka's KAFKA_STORAGE_ERROR.
     pub const ERROR_CODE: i16 = 56;
+
+    /// Whether the volume has no room: it was said once, and passes.
+    pub fn is_full(&self) -> bool {
+        matches!(self, StorageError::Io { cause, .. } if crate::segment::is_full(cause))
+    }
 }
 
 impl fmt::Display for StorageError {

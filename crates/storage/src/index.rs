@@ -309,7 +309,7 @@ impl<E: IndexEntry> Index<E> {
     pub fn flush(&self, at: At<'_>) -> io::Result<()> {
         self.write(at)?;
         let file = Self::file(&mut self.state.lock(), at)?;
-        file.sync_data()
+        file.sync_data().map_err(crate::log_dir::sync_failed)
     }
 
     /// The last entry whose key is not above `key`.

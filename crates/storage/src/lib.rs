@@ -14,6 +14,7 @@ mod error;
 pub mod format;
 pub mod index;
 mod log;
+mod log_dir;
 mod log_manager;
 pub mod metadata_log;
 pub mod names;
@@ -28,7 +29,9 @@ pub use crate::config::LogConfig;
 pub use crate::context::{LogContext, LogDir};
 pub use crate::error::{AppendError, LogDirError, ReadError, StorageError};
 pub use crate::log::*;
-pub use crate::log_manager::{CreateParams, LoadSummary, LogManager, LogManagerConfig, TickReport};
+pub use crate::log_manager::{
+    CreateParams, LoadSummary, LogManager, LogManagerConfig, Promotion, TickReport,
+};
 pub use crate::offsets::LogOffsetMetadata;
 pub use crate::segment::{FileSlice, LogSegment};
 pub use crate::txn_index::AbortedTxn;

@@ -20,6 +20,7 @@ use record::BatchHeader;
 use crate::config::LogConfig;
 use crate::error::invalid_data;
 use crate::index::{At, Index, OffsetPosition, TimestampOffset, relative_offset};
+use crate::log_dir::sync_failed;
 use crate::names::{
     DELETED_FILE_SUFFIX, INDEX_FILE_SUFFIX, LOG_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX,
     segment_file,
@@ -223,7 +224,7 @@ impl LogSegment {
         let file = self.log_file(fs)?;
         if let Err(e) = file.write_vectored_at(bufs, u64::from(position)) {
             // Half a batch must not stay: the next start would have to find and cut it.
-            file.set_len(u64::from(position))?;
+            file.set_len(u64::from(position)).map_err(sync_failed)?;
             return Err(e);
         }
         let mut times = self.loaded_times(fs)?;
@@ -446,11 +447,20 @@ impl LogSegment {
     pub fn flush(&self, fs: &dyn FileSystem) -> io::Result<bool> {
         self.is_dirty.store(false, Ordering::Release);
         let has_new_names = self.has_new_names.swap(false, Ordering::AcqRel);
-        self.log_file(fs)?.sync_data()?;
+        if let Err(e) = self.flush_files(fs) {
+            // On a full disk an index entry may find no room: what was not made durable is still to be.
+            self.is_dirty.store(true, Ordering::Release);
+            self.has_new_names.fetch_or(has_new_names, Ordering::AcqRel);
+            return Err(e);
+        }
+        Ok(has_new_names)
+    }
+
+    fn flush_files(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        self.log_file(fs)?.sync_data().map_err(sync_failed)?;
         self.with_offset_index(fs, |index, at| index.flush(at))?;
         self.with_time_index(fs, |index, at| index.flush(at))?;
-        self.with_txn_index(fs, |index, at| index.flush(at))?;
-        Ok(has_new_names)
+        self.with_txn_index(fs, |index, at| index.flush(at))
     }
 
     pub(crate) fn append_aborted(&self, fs: &dyn FileSystem, txn: AbortedTxn) -> io::Result<()> {
@@ -575,7 +585,7 @@ impl LogSegment {
         let file = self.log_file(fs)?;
         if file.len()? > u64::from(size) {
             file.set_len(u64::from(size))?;
-            file.sync_data()?;
+            file.sync_data().map_err(sync_failed)?;
         }
         Ok(())
     }

@@ -279,7 +279,7 @@ impl TransactionIndex {
             }
             Self::file(&mut state, at)?
         };
-        file.sync_data()
+        file.sync_data().map_err(crate::log_dir::sync_failed)
     }
 
     pub fn close_if_idle(&self) {

@@ -20,6 +20,7 @@ use super::{UnifiedLog, Writer};
 use crate::config::LogConfig;
 use crate::context::Task;
 use crate::error::{AppendError, StorageError};
+use crate::names;
 use crate::offsets::LogOffsetMetadata;
 use crate::producer::{BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateManager};
 use crate::segment::{LogSegment, RollParams};
@@ -278,6 +279,12 @@ impl UnifiedLog {
         prepared: &Prepared,
         config: &LogConfig,
     ) -> Result<(), StorageError> {
+        // The metadata log may use what is kept free: by it topics are deleted.
+        if &*self.topic_partition.topic != names::CLUSTER_METADATA_TOPIC {
+            let len = u32::try_from(prepared.len()).unwrap_or(u32::MAX);
+            let admitted = self.log_dir.admit(self.fs(), len);
+            admitted.map_err(|e| self.fail("Error while appending records to", e))?;
+        }
         let interval = config.index_interval_bytes;
         let written = match prepared {
             Prepared::Batch(batch) => {

@@ -14,20 +14,26 @@ use record::Time;
 
 use super::{UnifiedLog, Writer};
 use crate::error::StorageError;
+use crate::log_dir::sync_failed;
 use crate::names;
 use crate::producer::ignore_missing;
 
 impl UnifiedLog {
     /// Makes everything appended so far durable and moves the recovery point to the end.
     pub fn flush(&self, now: Time) -> Result<(), StorageError> {
-        let _flushing = self.flushing.lock();
-        self.flush_to(self.log_end_offset(), now)
+        self.flush_up_to(i64::MAX, now)
     }
 
-    /// Makes the records below `offset` durable.
+    /// Makes the records below `offset` durable, in the log that took this one's place if one did.
     pub fn flush_up_to(&self, offset: i64, now: Time) -> Result<(), StorageError> {
-        let _flushing = self.flushing.lock();
-        self.flush_to(offset.min(self.log_end_offset()), now)
+        let flushing = self.flushing.lock();
+        match self.successor() {
+            Some(successor) => {
+                drop(flushing);
+                successor.flush_up_to(offset, now)
+            }
+            None => self.flush_to(offset.min(self.log_end_offset()), now),
+        }
     }
 
     /// For `flush.messages`: the append that reaches the limit waits for the disk.
@@ -49,10 +55,14 @@ impl UnifiedLog {
         let dir = self.dir.path();
         let synced = snapshots.into_iter().try_for_each(|offset| {
             let path = dir.join(names::segment_file(offset, names::PRODUCER_SNAPSHOT_FILE_SUFFIX));
-            ignore_missing(self.fs().open(&path, OpenMode::ReadWrite).and_then(|file| file.sync_data()))
+            ignore_missing(
+                self.fs()
+                    .open(&path, OpenMode::ReadWrite)
+                    .and_then(|file| file.sync_data().map_err(sync_failed)),
+            )
         });
         synced
-            .and_then(|()| self.fs().sync_dir(&dir))
+            .and_then(|()| self.fs().sync_dir(&dir).map_err(sync_failed))
             .map_err(|e| self.fail("Error while flushing producer state snapshot for", e))
     }
 
@@ -73,10 +83,10 @@ impl UnifiedLog {
             has_new_names |= segment.flush(self.fs()).map_err(failed)?;
         }
         if has_new_names {
-            self.fs().sync_dir(&self.dir.path()).map_err(failed)?;
+            self.fs().sync_dir(&self.dir.path()).map_err(sync_failed).map_err(failed)?;
         }
         if !self.dir_synced.swap(true, Ordering::AcqRel) {
-            self.fs().sync_dir(self.log_dir.path()).map_err(failed)?;
+            self.fs().sync_dir(self.log_dir.path()).map_err(sync_failed).map_err(failed)?;
         }
         self.recovery_point.fetch_max(offset, Ordering::AcqRel);
         self.last_flushed_ms.store(now.wall_ms, Ordering::Relaxed);
@@ -114,7 +124,10 @@ impl UnifiedLog {
         let dir = self.dir.path();
         let taken = writer.producers.take_snapshot(self.fs(), &dir, true);
         // The next start trusts the snapshot instead of the log: its name must be as durable as the records.
-        let taken = taken.and_then(|taken| if taken.is_some() { self.fs().sync_dir(&dir) } else { Ok(()) });
+        let taken = taken.and_then(|taken| match taken {
+            Some(_) => self.fs().sync_dir(&dir).map_err(sync_failed),
+            None => Ok(()),
+        });
         taken.map_err(|e| self.fail("Error while taking producer state snapshot for", e))?;
         writer.closed = true;
         self.segments.load().iter().for_each(|segment| segment.close());

@@ -33,7 +33,7 @@ use crate::names::{
 };
 use crate::offsets::{LogOffsetMetadata, OffsetCell};
 use crate::producer::{ProducerStateManager, ignore_missing};
-use crate::segment::{LogSegment, SharedDir, scan_batches};
+use crate::segment::{LogSegment, SharedDir, is_full, scan_batches};
 
 /// What is known of a log from outside its directory.
 #[derive(Clone, Debug)]
@@ -134,10 +134,22 @@ impl UnifiedLog {
             unsynced_snapshots: Mutex::default(),
             writer: Mutex::new(Writer { producers, closed: false }),
             flushing: Mutex::new(()),
+            successor: std::sync::OnceLock::new(),
         });
         log.set_log_end(offsets.log_end);
         log.update_first_unstable_offset(&log.writer.lock());
         Ok(log)
+    }
+}
+
+/// On a full disk a start goes on without files that only make the next one faster.
+fn tolerate_full<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(e) if is_full(&e) => {
+            tracing::warn!("{e}; the log is recovered without this file");
+            Ok(None)
+        }
+        other => other.map(Some),
     }
 }
 
@@ -336,7 +348,7 @@ impl Loader<'_> {
         self.segments.iter().take(unflushed).for_each(|segment| segment.set_durable());
         if let Some(sealed) = unflushed.checked_sub(1).and_then(|at| self.segments.get(at)) {
             // The roll that closed it may have come after the last flush.
-            sealed.complete_seal(self.fs)?;
+            tolerate_full(sealed.complete_seal(self.fs))?;
         }
         self.rebuild_producers_below(unflushed, base)?;
         // Entries behind are of records that are read again, or of ones that were cut.
@@ -346,8 +358,8 @@ impl Loader<'_> {
             if let Some(previous) =
                 index.checked_sub(1).filter(|at| *at >= unflushed).and_then(|at| self.segments.get(at))
             {
-                self.producers.take_snapshot(self.fs, &self.path, false)?;
-                previous.on_become_inactive(self.fs)?;
+                tolerate_full(self.producers.take_snapshot(self.fs, &self.path, false))?;
+                tolerate_full(previous.on_become_inactive(self.fs))?;
                 previous.close();
             }
             let (cut, next_offset) = self.recover_segment(&segment)?;
@@ -372,7 +384,7 @@ impl Loader<'_> {
         let expiration = self.context.producer_id_expiration_ms();
         self.producers.remove_expired(self.now.wall_ms, expiration);
         if !self.producers.producers().is_empty() {
-            self.producers.take_snapshot(self.fs, &self.path, false)?;
+            tolerate_full(self.producers.take_snapshot(self.fs, &self.path, false))?;
         }
         Ok(Some(end))
     }

@@ -10,6 +10,7 @@
 
 mod append;
 mod flush;
+mod handover;
 mod load;
 mod offsets;
 mod read;
@@ -20,7 +21,7 @@ mod truncate;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use env::FileSystem;
@@ -29,6 +30,7 @@ use protocol::Uuid;
 use record::{Time, TopicPartition};
 
 pub use self::append::{AppendInfo, AppendOptions};
+pub use self::handover::FollowError;
 pub use self::load::OpenParams;
 pub use self::read::{AbortedTransaction, FetchDataInfo, FetchIsolation};
 pub use self::retention::LogStartOffsetIncrementReason;
@@ -79,6 +81,8 @@ pub struct UnifiedLog {
     writer: Mutex<Writer>,
     /// Serialises flushes: taken before `writer`, and held across IO.
     flushing: Mutex<()>,
+    /// The log that took this one's place, when the partition moved to another directory.
+    successor: OnceLock<Arc<UnifiedLog>>,
 }
 
 /// One line of DescribeProducers.
@@ -383,6 +387,10 @@ impl UnifiedLog {
     pub(crate) fn rename_dir(&self, name: &str) -> Result<(), StorageError> {
         let _flushing = self.flushing.lock();
         let _writer = self.writer.lock();
+        self.rename_locked(name)
+    }
+
+    fn rename_locked(&self, name: &str) -> Result<(), StorageError> {
         self.log_dir.check_online()?;
         let from = self.dir.path();
         let to = self.log_dir.path().join(name);

@@ -70,7 +70,9 @@ impl UnifiedLog {
     }
 
     pub(super) fn sync_names(&self) -> Result<(), StorageError> {
-        self.fs().sync_dir(&self.dir.path()).map_err(|e| self.fail("Error while truncating log of", e))
+        self.fs()
+            .sync_dir(&self.dir.path())
+            .map_err(|e| self.fail("Error while truncating log of", crate::log_dir::sync_failed(e)))
     }
 
     /// Removes everything and goes on at `new_offset`; the log starts there, or at `log_start_offset`.

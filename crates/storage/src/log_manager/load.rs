@@ -6,14 +6,17 @@
 //! Crash: see the parent.
 
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use protocol::Uuid;
 use record::{Time, TopicPartition};
 
+use super::moves::Duplicate;
 use super::{Doomed, LogManager};
 use crate::checkpoint;
 use crate::config::LogConfig;
@@ -54,6 +57,7 @@ pub(super) struct Lookup<'a> {
     is_stray: &'a (dyn Fn(&UnifiedLog) -> bool + Sync),
     now: Time,
     strays: Mutex<Vec<TopicPartition>>,
+    duplicates: Mutex<Vec<Duplicate>>,
 }
 
 impl LogManager {
@@ -64,6 +68,18 @@ impl LogManager {
         now: Time,
         config_of: &(dyn Fn(&str) -> Arc<LogConfig> + Sync),
         is_stray: &(dyn Fn(&UnifiedLog) -> bool + Sync),
+    ) -> Result<LoadSummary, LogDirError> {
+        self.load_assigned(now, config_of, is_stray, &|_| None)
+    }
+
+    /// As [`LogManager::load`]; `assigned` is the directory that the metadata log has for the log's partition, which
+    /// decides what a move that was cut short comes to.
+    pub fn load_assigned(
+        &self,
+        now: Time,
+        config_of: &(dyn Fn(&str) -> Arc<LogConfig> + Sync),
+        is_stray: &(dyn Fn(&UnifiedLog) -> bool + Sync),
+        assigned: &(dyn Fn(&UnifiedLog) -> Option<Uuid> + Sync),
     ) -> Result<LoadSummary, LogDirError> {
         let mut listed = Vec::new();
         for dir in self.live_log_dirs() {
@@ -85,8 +101,12 @@ impl LogManager {
                 Err(e) => drop(dir.fail("Error while loading log dir", dir.path(), e)),
             }
         }
-        let lookup = Lookup { config_of, is_stray, now, strays: Mutex::default() };
+        let lookup =
+            Lookup { config_of, is_stray, now, strays: Mutex::default(), duplicates: Mutex::default() };
         self.run(&work, &lookup)?;
+        let mut duplicates = std::mem::take(&mut *lookup.duplicates.lock());
+        duplicates.sort_by_key(|(_, log)| log.dir());
+        self.settle_moves(duplicates, assigned, now)?;
         let mut dirs = self.dirs.lock();
         for jobs in work {
             if let Some(state) = dirs.iter_mut().find(|state| Arc::ptr_eq(&state.dir, &jobs.dir)) {
@@ -217,7 +237,8 @@ impl LogManager {
         if (lookup.is_stray)(&log) {
             return self.set_aside(&log, lookup);
         }
-        self.add_loaded(log, job.kind, &job.path)
+        self.add_loaded(log, job.kind, lookup);
+        Ok(())
     }
 
     fn set_aside(&self, log: &UnifiedLog, lookup: &Lookup<'_>) -> Result<(), LogDirError> {
@@ -231,15 +252,12 @@ impl LogManager {
         Ok(())
     }
 
-    fn add_loaded(&self, log: Arc<UnifiedLog>, kind: DirKind, path: &Path) -> Result<(), LogDirError> {
+    fn add_loaded(&self, log: Arc<UnifiedLog>, kind: DirKind, lookup: &Lookup<'_>) {
         let mut logs = self.logs.write();
         let map = if kind == DirKind::Future { &mut logs.future } else { &mut logs.current };
-        match map.insert(log.topic_partition().clone(), log) {
-            Some(previous) => Err(LogDirError::DuplicateLog {
-                first: path.to_path_buf(),
-                second: previous.dir().to_path_buf(),
-            }),
-            None => Ok(()),
+        match map.entry(log.topic_partition().clone()) {
+            Entry::Vacant(place) => drop(place.insert(log)),
+            Entry::Occupied(_) => lookup.duplicates.lock().push((kind, log)),
         }
     }
 }

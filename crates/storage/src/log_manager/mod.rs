@@ -8,10 +8,11 @@
 //! Crash: without `.kafka_cleanshutdown` the next start recovers from the recovery points.
 
 mod load;
+mod moves;
 mod shutdown;
 mod tasks;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ use protocol::Uuid;
 use record::{Codecs, Time, TopicPartition};
 
 pub use self::load::LoadSummary;
+pub use self::moves::Promotion;
 pub use self::tasks::TickReport;
 use crate::checkpoint;
 use crate::config::LogConfig;
@@ -107,6 +109,10 @@ pub struct LogManager {
     default_config: RwLock<Arc<LogConfig>>,
     dirs: Mutex<Vec<DirState>>,
     logs: RwLock<Logs>,
+    /// Where logs that are made next are to go, as AlterReplicaLogDirs said.
+    preferred: Mutex<BTreeMap<TopicPartition, Arc<LogDir>>>,
+    /// `cordoned.log.dirs`: nothing new is put there (KIP-1066).
+    cordoned: RwLock<Vec<PathBuf>>,
     creation: Mutex<()>,
     doomed: Mutex<VecDeque<(Duration, Doomed)>>,
     schedule: Mutex<tasks::Schedule>,
@@ -151,6 +157,8 @@ impl LogManager {
             config,
             dirs: Mutex::new(dirs),
             logs: RwLock::default(),
+            preferred: Mutex::default(),
+            cordoned: RwLock::default(),
             creation: Mutex::new(()),
             doomed: Mutex::default(),
         })
@@ -249,7 +257,7 @@ impl LogManager {
     }
 
     /// Current and future logs, in no order that means anything.
-    fn all_logs(&self) -> Vec<Arc<UnifiedLog>> {
+    pub fn all_logs(&self) -> Vec<Arc<UnifiedLog>> {
         let logs = self.logs.read();
         logs.current.values().chain(logs.future.values()).cloned().collect()
     }
@@ -307,9 +315,16 @@ impl LogManager {
             return Err(StorageError::Offline(offline.path().to_path_buf()).into());
         }
         let mut error = None;
-        for dir in self.candidate_dirs(params.directory_id) {
-            match self.create_in(&dir, partition, &params, now) {
+        let preferred = self.preferred.lock().get(partition).cloned();
+        let candidates = match preferred {
+            Some(dir) => vec![dir],
+            None => self.candidate_dirs(params.directory_id),
+        };
+        for dir in candidates {
+            let name = names::log_dir_name(partition);
+            match self.create_in(&dir, &name, partition, &params, now) {
                 Ok(log) => {
+                    self.preferred.lock().remove(partition);
                     self.logs.write().current.insert(partition.clone(), log.clone());
                     tracing::debug!("Created log for partition {partition} in {}", dir.path().display());
                     return Ok(log);
@@ -328,11 +343,12 @@ impl LogManager {
     fn create_in(
         &self,
         dir: &Arc<LogDir>,
+        name: &str,
         partition: &TopicPartition,
         params: &CreateParams,
         now: Time,
     ) -> Result<Arc<UnifiedLog>, LogDirError> {
-        let path = dir.path().join(names::log_dir_name(partition));
+        let path = dir.path().join(name);
         let exists = self.fs().exists(&path).map_err(|e| dir.fail("Error while creating log", &path, e))?;
         let params = OpenParams {
             config: params.config.clone(),
@@ -356,7 +372,13 @@ impl LogManager {
         if live.len() == 1 {
             return live;
         }
-        let mut counted: Vec<(usize, Arc<LogDir>)> = live.into_iter().map(|dir| (0, dir)).collect();
+        let cordoned = self.cordoned.read().clone();
+        let is_open = |dir: &Arc<LogDir>| !cordoned.iter().any(|path| path == dir.path());
+        if !live.iter().any(is_open) {
+            return live.into_iter().take(1).collect();
+        }
+        let mut counted: Vec<(usize, Arc<LogDir>)> =
+            live.into_iter().filter(is_open).map(|dir| (0, dir)).collect();
         for log in self.all_logs() {
             if let Some((count, _)) = counted.iter_mut().find(|(_, dir)| Arc::ptr_eq(dir, log.log_dir())) {
                 *count += 1;
@@ -377,29 +399,20 @@ impl LogManager {
         let _creation = self.creation.lock();
         let mut failed = Vec::new();
         let mut touched: Vec<Arc<LogDir>> = Vec::new();
-        let due = now.monotonic + crate::log::delay(self.default_config().file_delete_delay_ms);
+        let due = self.removal_due(now);
         for partition in partitions {
+            self.preferred.lock().remove(partition);
             let removed = {
                 let mut logs = self.logs.write();
                 [logs.current.remove(partition), logs.future.remove(partition)]
             };
             for log in removed.into_iter().flatten() {
-                let unique = self.context.env.random.uuid_bytes();
-                let name = if is_stray {
-                    names::log_stray_dir_name(partition, unique)
-                } else {
-                    names::log_delete_dir_name(partition, unique)
-                };
-                if let Err(e) = log.rename_dir(&name) {
+                if let Err(e) = self.retire(&log, is_stray, due) {
                     failed.push((partition.clone(), e));
                     continue;
                 }
                 if !touched.iter().any(|dir| Arc::ptr_eq(dir, log.log_dir())) {
                     touched.push(log.log_dir().clone());
-                }
-                log.close_quietly();
-                if !is_stray {
-                    self.doomed.lock().push_back((due, Doomed::Log(log)));
                 }
             }
         }
@@ -411,6 +424,28 @@ impl LogManager {
         self.checkpoint_recovery_points();
         self.checkpoint_log_start_offsets();
         failed
+    }
+
+    /// Renames a log that left the maps, and removes it later unless it is to be kept.
+    fn retire(&self, log: &Arc<UnifiedLog>, keep: bool, due: Duration) -> Result<(), StorageError> {
+        let unique = self.context.env.random.uuid_bytes();
+        let partition = log.topic_partition();
+        let name = if keep {
+            names::log_stray_dir_name(partition, unique)
+        } else {
+            names::log_delete_dir_name(partition, unique)
+        };
+        log.rename_dir(&name)?;
+        log.close_quietly();
+        if !keep {
+            self.doomed.lock().push_back((due, Doomed::Log(log.clone())));
+        }
+        Ok(())
+    }
+
+    /// When what is retired now is removed.
+    fn removal_due(&self, now: Time) -> Duration {
+        now.monotonic + crate::log::delay(self.default_config().file_delete_delay_ms)
     }
 
     /// Whether deleted logs still wait for their removal.

@@ -86,6 +86,7 @@ impl LogManager {
         let Some(mut schedule) = self.schedule.try_lock() else { return report };
         let at = now.monotonic;
         self.context.run_due(now);
+        self.live_log_dirs().iter().for_each(|dir| dir.look_at_space(self.fs()));
         if is_due(&mut schedule.small_files, at, SMALL_FILES_INTERVAL) {
             self.write_small_files();
         }
@@ -180,8 +181,8 @@ impl LogManager {
         }
     }
 
-    /// Takes the logs of failed directories out of service.
-    fn handle_failed_dirs(&self) -> Vec<(Arc<LogDir>, String, Vec<TopicPartition>)> {
+    /// Takes the logs of failed directories out of service. To be called when [`LogDir::on_failure`] tells of one.
+    pub fn handle_failed_dirs(&self) -> Vec<(Arc<LogDir>, String, Vec<TopicPartition>)> {
         let mut failed = Vec::new();
         for dir in self.log_dirs() {
             let Some(cause) = dir.take_failure() else { continue };
@@ -237,7 +238,7 @@ impl LogManager {
         let logs = self.all_logs();
         let mut dirs = self.dirs.lock();
         for state in dirs.iter_mut().filter(|state| state.loaded && !state.dir.is_offline()) {
-            let in_dir = logs.iter().filter(|log| Arc::ptr_eq(log.log_dir(), &state.dir) && !log.is_future());
+            let in_dir = logs.iter().filter(|log| Arc::ptr_eq(log.log_dir(), &state.dir));
             let offsets: BTreeMap<TopicPartition, i64> =
                 in_dir.filter_map(|log| Some((log.topic_partition().clone(), offset_of(log)?))).collect();
             let file = match which {

@@ -17,6 +17,7 @@ use super::snapshot::{
     RawSnapshotWriter, SnapshotFile, SnapshotHeader, SnapshotId, SnapshotReader, SnapshotWriter,
     parse_file_name, read_snapshot_header,
 };
+use crate::log_dir::sync_failed;
 use crate::{
     AppendError, FetchIsolation, LogConfig, LogContext, LogDir, LogDirError, LogStartOffsetIncrementReason,
     OpenParams, ReadError, StorageError, UnifiedLog,
@@ -279,7 +280,7 @@ impl MetadataLog {
             Some((base_offset, segment)) if self.synced_segment == Some(base_offset) => {
                 self.log.flush_epochs()?;
                 let fs = &*self.context.env.fs;
-                let synced = segment.log_file(fs).and_then(|file| file.sync_data());
+                let synced = segment.log_file(fs).and_then(|file| file.sync_data().map_err(sync_failed));
                 let doing = "Error while flushing log for";
                 synced.map_err(|e| self.log.log_dir().fail(doing, &self.dir, e))?;
             }

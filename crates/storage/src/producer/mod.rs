@@ -157,9 +157,13 @@ impl ProducerStateManager {
         }
         let path = Self::path(dir, self.map_end_offset);
         let file = fs.open(&path, env::OpenMode::Truncate)?;
-        file.write_at(&encode_snapshot(self.producers.values()), 0)?;
+        if let Err(e) = file.write_at(&encode_snapshot(self.producers.values()), 0) {
+            // Half a snapshot is none; on a full disk its bytes are of better use elsewhere.
+            let _ = fs.remove_file(&path);
+            return Err(e);
+        }
         if sync {
-            file.sync_data()?;
+            file.sync_data().map_err(crate::log_dir::sync_failed)?;
         }
         self.snapshots.insert(self.map_end_offset);
         self.snapshot_offset = self.map_end_offset;

@@ -178,3 +178,22 @@ pub fn fixture_files(name: &str) -> Vec<(String, Vec<u8>)> {
         })
         .collect()
 }
+
+/// The `directory.id` of a directory of [`format_dirs`].
+pub fn directory_id(dir: &str) -> protocol::Uuid {
+    let mut id = [7; 16];
+    id[15] = dir.bytes().last().unwrap_or(0);
+    protocol::Uuid(id)
+}
+
+/// Makes directories with `meta.properties`, durably.
+pub fn format_dirs(sim: &Sim, dirs: &[&str]) {
+    for dir in dirs {
+        let path = Path::new(dir);
+        sim.fs.create_dir_all(path).unwrap();
+        let id = directory_id(dir);
+        let text = format!("version=1\nnode.id=1\ndirectory.id={id}\ncluster.id=AAAAAAAAAAAAAAAAAAAABA\n");
+        env::write_atomic(&*sim.fs, &path.join("meta.properties"), text.as_bytes(), true).unwrap();
+    }
+    sim.fs.sync_dir(Path::new("/")).unwrap();
+}
