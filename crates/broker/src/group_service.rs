@@ -153,7 +153,7 @@ impl GroupService {
             let id = append.append_id;
             let result = self.append(now, partition, state.epoch(), append);
             state.handle_appended(now, id, result);
-            state.handle_high_watermark(now, partition.log.high_watermark());
+            state.handle_high_watermark(now, partition.log().high_watermark());
         }
         while let Some(event) = state.poll_event() {
             tracing::info!(target: "org.apache.kafka.coordinator.group.GroupMetadataManager", "[GroupCoordinator topic={} partition={}] {event}", partition.topic(), partition.topic_partition().partition);
@@ -257,7 +257,7 @@ impl GroupService {
         if !shard.state.lock().begin_load(epoch) {
             return;
         }
-        if partition.log.log_end_offset() == partition.log.log_start_offset() {
+        if partition.log().is_empty() {
             self.load(node, now, &shard);
         } else {
             self.to_load.lock().push(index);
@@ -300,7 +300,7 @@ impl GroupService {
     }
 
     fn read_all(&self, now: Time, shard: &Shard) -> Result<(), String> {
-        let log = &shard.partition.log;
+        let log = shard.partition.log();
         let mut offset = log.log_start_offset();
         while offset < log.log_end_offset() {
             let found = log

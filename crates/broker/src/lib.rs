@@ -7,12 +7,14 @@
 #![forbid(unsafe_code)]
 
 mod apis;
+mod assignments;
 mod auto_topics;
 mod context;
 mod controller_service;
 mod group_service;
 mod lifecycle;
 mod log_config;
+mod log_dirs;
 mod metadata_view;
 mod node;
 mod open;

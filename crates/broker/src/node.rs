@@ -12,11 +12,13 @@
 //! Crash: what the metadata log and the partition logs hold is what the next start finds.
 
 use crate::apis::{self, Outcome, fetch};
+use crate::assignments::Assignments;
 use crate::auto_topics::AutoTopics;
 use crate::context::Session;
 use crate::controller_service::ControllerService;
 use crate::group_service::GroupService;
 use crate::lifecycle::BrokerLifecycle;
+use crate::log_dirs::LogDirMoves;
 use crate::metadata_view::BrokerNode;
 use crate::partition::Partition;
 use crate::producer_ids::ProducerIds;
@@ -32,6 +34,7 @@ use protocol::{ErrorCode, Message, Uuid};
 use record::Time;
 use replication::fetch_session::FetchSessionCache;
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use storage::{FileSlice, LogManager};
@@ -53,6 +56,8 @@ pub struct Node {
     pub(crate) lifecycle: Mutex<BrokerLifecycle>,
     pub(crate) producer_ids: Mutex<ProducerIds>,
     pub(crate) auto_topics: Mutex<AutoTopics>,
+    pub(crate) assignments: Mutex<Assignments>,
+    pub(crate) moves: LogDirMoves,
 }
 
 /// Who this node is; fixed for the life of the process.
@@ -68,6 +73,8 @@ pub struct Identity {
     pub advertised_controller_listeners: Vec<config::Endpoint>,
     /// The broker epoch of the last clean shutdown; −1 when it was not clean (KIP-966).
     pub previous_broker_epoch: i64,
+    /// The one of `log.dirs` that holds the metadata log: without it the node cannot go on.
+    pub metadata_log_dir: PathBuf,
 }
 
 impl Node {
@@ -92,6 +99,8 @@ impl Node {
             lifecycle: Mutex::new(BrokerLifecycle::new(identity.node_id, heartbeat)),
             producer_ids: Mutex::default(),
             auto_topics: Mutex::default(),
+            assignments: Mutex::default(),
+            moves: LogDirMoves::default(),
             settings: ArcSwap::new(config),
             configs: ArcSwap::from_pointee(configs),
             env,
@@ -122,15 +131,22 @@ impl Node {
         }
         self.groups.run_timers(self, now);
         self.run_lifecycle(now);
-        [self.fetch_timers.next_deadline(), self.groups.next_deadline(), self.lifecycle.lock().deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        self.send_assignments(now);
+        let deadlines = [
+            self.fetch_timers.next_deadline(),
+            self.groups.next_deadline(),
+            self.lifecycle.lock().deadline(),
+            self.assignments.lock().deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Retention, flushes, checkpoints, deletions. To be called about once a second from a thread that may wait for disks.
     pub fn run_log_tasks(&self) {
-        self.logs.tick(self.now());
+        let report = self.logs.tick(self.now());
+        for (dir, cause, _) in &report.failed_dirs {
+            self.stop_serving(dir, cause);
+        }
     }
 
     /// Loads group shards from their logs. To be called when [`Outbox::wake_loader`] was, from a thread that may wait for disks.

@@ -94,6 +94,7 @@ impl Node {
             ));
         }
         ensemble.verify(None, Some(config.node_id))?;
+        complete_meta_properties(&env, &ensemble)?;
         let Some(cluster_id) = ensemble.cluster_id().map(str::to_owned) else {
             return Err(format!(
                 "No `meta.properties` found in {}: the directory is not formatted. Run `kafka-storage format` on it first.",
@@ -102,7 +103,7 @@ impl Node {
         };
         let logs = LogManager::new(env.clone(), Arc::new(KafkaCodecs), log_manager_config(&config))
             .map_err(|error| error.to_string())?;
-        let metadata_path = PathBuf::from(config.metadata_log_dir());
+        let metadata_path = absolute(config.metadata_log_dir());
         let metadata_dir = logs
             .log_dirs()
             .into_iter()
@@ -115,6 +116,7 @@ impl Node {
             advertised_listeners: options.advertised_listeners,
             advertised_controller_listeners: options.advertised_controller_listeners,
             previous_broker_epoch: logs.broker_epoch_of_clean_shutdown().unwrap_or(-1),
+            metadata_log_dir: metadata_path,
         };
         let context = logs.context().clone();
         let directory_id = metadata_dir.id().unwrap_or(Uuid::ZERO);
@@ -146,7 +148,9 @@ impl Node {
         );
         let controller = ControllerService::new(QuorumController::new(settings, bootstrap), driver, context);
         let configs = BrokerConfigs::new(ServerConfig::clone(&config));
-        Ok(Self::assemble(env, configs, identity, Arc::new(logs), controller, outbox))
+        let node = Self::assemble(env, configs, identity, Arc::new(logs), controller, outbox);
+        node.watch_log_dirs();
+        Ok(node)
     }
 
     /// Ends the node cleanly: logs and checkpoints are synced and marked as such.
@@ -159,8 +163,37 @@ impl Node {
     }
 }
 
+/// A directory as the administration requests name it.
+pub(crate) fn absolute(dir: &str) -> PathBuf {
+    std::path::absolute(dir).unwrap_or_else(|_| PathBuf::from(dir))
+}
+
+/// Refuses a directory that was added without being formatted, and gives one of an older version its id (KIP-858).
+fn complete_meta_properties(env: &Env, ensemble: &MetaPropertiesEnsemble) -> Result<(), String> {
+    if ensemble.log_dir_props.is_empty() {
+        return Ok(());
+    }
+    if let Some(dir) = ensemble.empty_log_dirs.first() {
+        return Err(format!(
+            "No `meta.properties` found in {dir} (have you run `kafka-storage.sh` to format the directory?)"
+        ));
+    }
+    for (dir, properties) in &ensemble.log_dir_props {
+        if properties.directory_id.is_some() {
+            continue;
+        }
+        let mut completed = properties.clone();
+        completed.directory_id = Some(storage::format::random_uuid(env));
+        tracing::info!(target: "kafka.server.KafkaRaftServer$", "Rewriting {dir}/meta.properties");
+        completed
+            .write(env, std::path::Path::new(dir))
+            .map_err(|error| format!("{dir}/meta.properties cannot be written: {error}. Check the directory's permissions and free space."))?;
+    }
+    Ok(())
+}
+
 fn log_manager_config(config: &ServerConfig) -> LogManagerConfig {
-    let mut manager = LogManagerConfig::new(config.log_dirs().iter().map(PathBuf::from).collect());
+    let mut manager = LogManagerConfig::new(config.log_dirs().iter().map(|dir| absolute(dir)).collect());
     if let Ok(topic) = config::LogConfig::new(config, &BTreeMap::new()) {
         manager.default_config = Arc::new(crate::log_config::log_config(&topic));
     }

@@ -4,11 +4,13 @@
 //! * Appends and client reads are served by the leader only; `leader_epoch` never goes back.
 //! * With one replica in the ISR the high watermark follows the log's end within the append itself.
 //!
-//! Concurrency: the log locks its own writer; leadership is one small lock, never held across IO.
+//! Concurrency: the log locks its own writer; leadership is one small lock, never held across IO. The log is another one
+//! after the partition has moved to another directory: who was refused by the old one asks its successor.
 
 use crate::apis::list_offsets::{EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP};
 use crate::metadata_view::is_internal_topic;
 use crate::purgatory::Watchers;
+use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use metadata::PartitionRegistration;
 use parking_lot::RwLock;
@@ -17,7 +19,7 @@ use record::{AppendOrigin, Time, TopicPartition};
 use std::sync::Arc;
 use storage::{
     ActiveProducer, AppendError, AppendInfo, FetchIsolation, FileSlice, LogStartOffsetIncrementReason,
-    UnifiedLog,
+    ReadError, StorageError, UnifiedLog,
 };
 
 /// A request's epoch when the client knows none.
@@ -36,7 +38,7 @@ pub(crate) struct Partition {
     topic_partition: TopicPartition,
     node_id: i32,
     internal: bool,
-    pub(crate) log: Arc<UnifiedLog>,
+    log: ArcSwap<UnifiedLog>,
     leadership: RwLock<Leadership>,
     pub(crate) watchers: Watchers,
 }
@@ -101,7 +103,7 @@ impl Partition {
             topic_partition,
             node_id,
             internal,
-            log,
+            log: ArcSwap::new(log),
             leadership: RwLock::new(Leadership { registration: registration.clone(), min_insync_replicas }),
             watchers: Watchers::default(),
         };
@@ -128,15 +130,29 @@ impl Partition {
     /// A new leader notes where its epoch starts (KIP-101), and as the only replica moves the high watermark to the end.
     fn lead(&self, registration: &PartitionRegistration) {
         if registration.leader == self.node_id {
-            self.log.assign_epoch_start_offset(registration.leader_epoch, self.log.log_end_offset());
+            let log = self.log();
+            log.assign_epoch_start_offset(registration.leader_epoch, log.log_end_offset());
             self.advance_high_watermark(registration);
         }
     }
 
     fn advance_high_watermark(&self, registration: &PartitionRegistration) {
         if registration.isr.iter().all(|replica| *replica == self.node_id) {
-            self.log.update_high_watermark(self.log.log_end_offset());
+            let log = self.log();
+            log.update_high_watermark(log.log_end_offset());
         }
+    }
+
+    pub(crate) fn log(&self) -> Guard<Arc<UnifiedLog>> {
+        self.log.load()
+    }
+
+    /// The partition has moved to another directory.
+    pub(crate) fn replace_log(&self, log: Arc<UnifiedLog>) {
+        self.log.store(log);
+        // Whoever did this to the old log meanwhile did it too late.
+        let registration = self.leadership.read().registration.clone();
+        self.lead(&registration);
     }
 
     pub(crate) fn topic(&self) -> &str {
@@ -179,7 +195,7 @@ impl Partition {
             return Err(self.failure(ErrorCode::NOT_LEADER_OR_FOLLOWER, None));
         }
         if acks == -1 && in_sync < min_insync_replicas {
-            let log_start_offset = self.log.log_start_offset();
+            let log_start_offset = self.log().log_start_offset();
             return Err(AppendFailure {
                 log_start_offset,
                 ..self.failure(ErrorCode::NOT_ENOUGH_REPLICAS, None)
@@ -209,10 +225,17 @@ impl Partition {
         registration: &PartitionRegistration,
         origin: AppendOrigin,
     ) -> Result<AppendInfo, AppendFailure> {
-        let info = self
-            .log
-            .append_as_leader(now, records, registration.leader_epoch, origin)
-            .map_err(|error| self.refused(error))?;
+        let mut log = self.log.load_full();
+        let appended = loop {
+            let appended = log.append_as_leader(now, records.clone(), registration.leader_epoch, origin);
+            match (&appended, log.successor()) {
+                (Err(AppendError::Storage(StorageError::Closed(_))), Some(successor)) => {
+                    log = successor.clone();
+                }
+                _ => break appended,
+            }
+        };
+        let info = appended.map_err(|error| self.refused(error))?;
         self.advance_high_watermark(registration);
         Ok(info)
     }
@@ -228,7 +251,7 @@ impl Partition {
         let expected =
             [ErrorCode::CORRUPT_MESSAGE, ErrorCode::MESSAGE_TOO_LARGE, ErrorCode::RECORD_LIST_TOO_LARGE];
         if !expected.contains(&code) && !matches!(error, AppendError::Storage(_)) {
-            failure.log_start_offset = self.log.log_start_offset();
+            failure.log_start_offset = self.log().log_start_offset();
         }
         match &error {
             // Only errors of single records are put in words (KIP-467).
@@ -240,6 +263,8 @@ impl Partition {
                     .collect();
                 failure.message = Some(records.to_string());
             }
+            // Told of once, by the directory.
+            AppendError::Storage(storage) if storage.is_full() => {}
             AppendError::Storage(storage) => {
                 tracing::error!(target: "kafka.server.ReplicaManager", "[ReplicaManager broker={}] Error processing append operation on partition {}: {storage}", self.node_id, self.topic_partition);
             }
@@ -266,7 +291,7 @@ impl Partition {
     /// Finds records for a client. The data stay in the file.
     pub(crate) fn read(&self, request: ReadRequest) -> Result<ReadInfo, ErrorCode> {
         self.check_epoch(request.current_leader_epoch.max(NO_EPOCH), true)?;
-        let log = &self.log;
+        let log = self.log();
         if request.last_fetched_epoch >= 0 {
             // An epoch above all known ones cannot be compared with this log.
             let (epoch, end_offset) =
@@ -291,11 +316,12 @@ impl Partition {
     }
 
     fn nothing(&self) -> ReadInfo {
+        let log = self.log();
         ReadInfo {
             records: None,
-            high_watermark: self.log.high_watermark(),
-            last_stable_offset: self.log.last_stable_offset(),
-            log_start_offset: self.log.log_start_offset(),
+            high_watermark: log.high_watermark(),
+            last_stable_offset: log.last_stable_offset(),
+            log_start_offset: log.log_start_offset(),
             aborted: None,
             diverging: None,
         }
@@ -306,19 +332,26 @@ impl Partition {
         if !self.is_leader() {
             return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         }
-        let config = self.log.config();
+        let mut log = self.log.load_full();
+        let config = log.config();
         if !config.delete {
             return Err(ErrorCode::POLICY_VIOLATION);
         }
-        let high_watermark = self.log.high_watermark();
+        let high_watermark = log.high_watermark();
         let target = if offset == -1 { high_watermark } else { offset };
         if target < 0 || target > high_watermark {
             return Err(ErrorCode::OFFSET_OUT_OF_RANGE);
         }
-        self.log
-            .maybe_increment_log_start_offset(target, LogStartOffsetIncrementReason::ClientRecordDeletion)
-            .map_err(|error| ErrorCode::from_code(error.error_code()))?;
-        Ok(self.log.log_start_offset())
+        loop {
+            let reason = LogStartOffsetIncrementReason::ClientRecordDeletion;
+            match (log.maybe_increment_log_start_offset(target, reason), log.successor()) {
+                (Ok(_), _) => return Ok(log.log_start_offset()),
+                (Err(ReadError::Storage(StorageError::Closed(_))), Some(successor)) => {
+                    log = successor.clone();
+                }
+                (Err(error), _) => return Err(ErrorCode::from_code(error.error_code())),
+            }
+        }
     }
 
     /// The offset of a (special) timestamp; `isolation` is whether a client reads committed data only, `None` for replicas.
@@ -330,10 +363,11 @@ impl Partition {
         debugging: bool,
     ) -> Result<Option<FoundOffset>, ErrorCode> {
         self.check_epoch(current_leader_epoch, !debugging)?;
+        let log = self.log();
         let last_fetchable = match isolation {
-            Some(true) => self.log.last_stable_offset(),
-            Some(false) => self.log.high_watermark(),
-            None => self.log.log_end_offset(),
+            Some(true) => log.last_stable_offset(),
+            Some(false) => log.high_watermark(),
+            None => log.log_end_offset(),
         };
         if timestamp == LATEST_TIMESTAMP {
             return Ok(Some(FoundOffset {
@@ -342,8 +376,7 @@ impl Partition {
                 leader_epoch: self.leader().1,
             }));
         }
-        let found = self
-            .log
+        let found = log
             .fetch_offset_by_timestamp(timestamp)
             .map_err(|error| ErrorCode::from_code(error.error_code()))?
             .map(|found| FoundOffset {
@@ -362,10 +395,10 @@ impl Partition {
         epoch: i32,
     ) -> Result<(i32, i64), ErrorCode> {
         self.check_epoch(current_leader_epoch, true)?;
-        Ok(self.log.end_offset_for_epoch(epoch).unwrap_or((-1, -1)))
+        Ok(self.log().end_offset_for_epoch(epoch).unwrap_or((-1, -1)))
     }
 
     pub(crate) fn active_producers(&self) -> Vec<ActiveProducer> {
-        self.log.active_producers()
+        self.log().active_producers()
     }
 }

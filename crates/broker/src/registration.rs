@@ -6,6 +6,7 @@ use crate::lifecycle::{BrokerState, HeartbeatResult, LifecycleRequest};
 use crate::node::Node;
 use crate::reply::NodeEvent;
 use config::Endpoint;
+use metadata::directory_id;
 use metadata::feature::default_supported_features;
 use protocol::ErrorCode;
 use protocol::messages::{
@@ -47,6 +48,14 @@ impl Node {
         self.outbox.wake_timers();
     }
 
+    pub(crate) fn send_assignments(&self, now: Time) {
+        let epoch = self.broker_epoch();
+        let request = self.assignments.lock().poll(now, self.node_id(), epoch, &self.image());
+        if let Some(request) = request {
+            self.submit(ControllerRequest::AssignReplicasToDirs(request), Origin::Assignments);
+        }
+    }
+
     pub(crate) fn run_lifecycle(&self, now: Time) {
         let (before, request, after) = {
             let mut lifecycle = self.lifecycle.lock();
@@ -62,14 +71,21 @@ impl Node {
                     Origin::Lifecycle,
                 );
             }
-            Some(LifecycleRequest::Heartbeat { broker_epoch, want_fence, want_shut_down }) => {
+            Some(LifecycleRequest::Heartbeat {
+                broker_epoch,
+                want_fence,
+                want_shut_down,
+                offline_log_dirs,
+            }) => {
                 let request = BrokerHeartbeatRequest {
                     broker_id: self.node_id(),
                     broker_epoch,
                     current_metadata_offset: self.metadata_offset(),
                     want_fence,
                     want_shut_down,
-                    ..BrokerHeartbeatRequest::default()
+                    offline_log_dirs,
+                    cordoned_log_dirs: (after != BrokerState::Starting)
+                        .then(|| self.cordoned_directory_ids()),
                 };
                 self.submit(ControllerRequest::BrokerHeartbeat(request), Origin::Lifecycle);
             }
@@ -123,6 +139,8 @@ impl Node {
             port: u16::try_from(endpoint.port).unwrap_or(0),
             security_protocol: endpoint.security_protocol.id(),
         };
+        let mut log_dirs = self.logs.directory_ids();
+        log_dirs.sort_by(directory_id::compare);
         BrokerRegistrationRequest {
             broker_id: self.node_id(),
             cluster_id: self.cluster_id().to_owned(),
@@ -138,7 +156,7 @@ impl Node {
                 .collect(),
             rack: self.settings().broker_rack.clone(),
             is_migrating_zk_broker: false,
-            log_dirs: self.logs.directory_ids(),
+            log_dirs,
             previous_broker_epoch: self.identity.previous_broker_epoch,
         }
     }

@@ -40,6 +40,12 @@ pub trait Outbox: Send + Sync {
     /// A group shard has to be loaded from its log: call [`crate::Node::run_loader`].
     fn wake_loader(&self);
 
+    /// A request for, or a failure of, a log directory waits: call [`crate::Node::run_log_dir_events`].
+    fn wake_log_dirs(&self);
+
+    /// A replica is to be moved: call [`crate::Node::move_replicas`].
+    fn wake_movers(&self);
+
     /// Something that the shell acts on.
     fn event(&self, event: NodeEvent);
 }

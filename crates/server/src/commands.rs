@@ -1,6 +1,6 @@
 //! The ways to start a broker: `bitacora`, `bitacora server FILE`, `bitacora container`, `--ephemeral`.
 
-use crate::launch::{Launch, run};
+use crate::launch::{Launch, run, run_on};
 use config::Properties;
 use config::container::{ContainerInput, configure};
 use config::meta::{default_properties, single_node_properties};
@@ -72,6 +72,11 @@ pub fn standalone(arguments: &[String]) -> ExitCode {
 
 /// `bitacora server FILE [--override NAME=VALUE]...`, which is also kafka-server-start.
 pub fn server(arguments: &[String]) -> ExitCode {
+    server_on(arguments, env::Env::real())
+}
+
+/// As [`server`] on another machine: tests put a disk under it that fails.
+pub fn server_on(arguments: &[String], env: env::Env) -> ExitCode {
     let mut file = None;
     let mut overrides = Vec::new();
     let mut rest = arguments.iter();
@@ -104,13 +109,14 @@ pub fn server(arguments: &[String]) -> ExitCode {
     if let Err(error) = apply(&mut properties, &overrides) {
         return fail(&error);
     }
-    run(Launch {
+    let launch = Launch {
         properties,
         format_when_new: None,
         print_ports: false,
         ephemeral_dir: None,
         notices: Vec::new(),
-    })
+    };
+    run_on(launch, env)
 }
 
 /// `bitacora container`: configured by `KAFKA_*` variables as the apache/kafka image is.

@@ -31,10 +31,15 @@ pub struct Launch {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn run(launch: Launch) -> ExitCode {
+    run_on(launch, Env::real())
+}
+
+/// As [`run`] on another machine: tests put a disk under it that fails.
+pub fn run_on(launch: Launch, env: Env) -> ExitCode {
     logging::init(std::env::var("KAFKA_LOG4J_ROOT_LOGLEVEL").ok().as_deref());
     raise_file_limit();
     let ephemeral = launch.ephemeral_dir.clone();
-    let result = serve(launch);
+    let result = serve(launch, env);
     if let Some(dir) = ephemeral {
         let _ = std::fs::remove_dir_all(dir);
     }
@@ -56,8 +61,7 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-fn serve(launch: Launch) -> Result<(), String> {
-    let env = Env::real();
+fn serve(launch: Launch, env: Env) -> Result<(), String> {
     let config = ServerConfig::from_properties(&launch.properties)
         .map_err(|error| format!("Invalid configuration: {error}"))?;
     for notice in &launch.notices {

@@ -22,6 +22,12 @@ impl Waker {
         self.condition.notify_one();
     }
 
+    /// Wakes every thread that waits; one that does not finds it out when it looks for work again.
+    pub(crate) fn wake_all(&self) {
+        *self.woken.lock() = true;
+        self.condition.notify_all();
+    }
+
     /// Returns when woken, or after `timeout`; at once when woken since the last call.
     pub(crate) fn wait(&self, timeout: Option<Duration>) {
         let mut woken = self.woken.lock();
@@ -43,6 +49,8 @@ pub(crate) struct Shell {
     pub(crate) timers: Waker,
     pub(crate) controller: Waker,
     pub(crate) loader: Waker,
+    pub(crate) log_dirs: Waker,
+    pub(crate) movers: Waker,
     events: UnboundedSender<NodeEvent>,
 }
 
@@ -55,6 +63,8 @@ impl Shell {
             timers: Waker::default(),
             controller: Waker::default(),
             loader: Waker::default(),
+            log_dirs: Waker::default(),
+            movers: Waker::default(),
             events,
         };
         (Arc::new(shell), receiver)
@@ -77,6 +87,14 @@ impl Outbox for Shell {
 
     fn wake_loader(&self) {
         self.loader.wake();
+    }
+
+    fn wake_log_dirs(&self) {
+        self.log_dirs.wake();
+    }
+
+    fn wake_movers(&self) {
+        self.movers.wake_all();
     }
 
     fn event(&self, event: NodeEvent) {

@@ -17,6 +17,8 @@ pub(crate) struct Threads {
 
 /// Between looks for due flushes, checkpoints, retention and deletions.
 const LOG_TASK_INTERVAL: Duration = Duration::from_secs(1);
+/// A throttle that was lifted is noticed after this.
+const LONGEST_MOVER_WAIT: Duration = Duration::from_secs(1);
 
 fn named(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
@@ -62,7 +64,28 @@ impl Threads {
                 }
             })?
         };
-        Ok(Self { stop, shell: shell.clone(), log_waker, handles: vec![controller, timers, log, loader] })
+        let log_dirs = {
+            let (node, shell, stop) = (node.clone(), shell.clone(), stop.clone());
+            named("log-dirs", move || {
+                while !stop.load(Ordering::Acquire) {
+                    node.run_log_dir_events();
+                    shell.log_dirs.wait(None);
+                }
+            })?
+        };
+        let mut handles = vec![controller, timers, log, loader, log_dirs];
+        for number in 0..node.replica_mover_threads() {
+            let (node, shell, stop) = (node.clone(), shell.clone(), stop.clone());
+            handles.push(named(&format!("alter-log-dirs-{number}"), move || {
+                while !stop.load(Ordering::Acquire) {
+                    match node.move_replicas() {
+                        Some(Duration::ZERO) => {}
+                        wait => shell.movers.wait(wait.map(|wait| wait.min(LONGEST_MOVER_WAIT))),
+                    }
+                }
+            })?);
+        }
+        Ok(Self { stop, shell: shell.clone(), log_waker, handles })
     }
 
     pub(crate) fn stop(self) {
@@ -71,6 +94,8 @@ impl Threads {
         self.shell.timers.wake();
         self.log_waker.wake();
         self.shell.loader.wake();
+        self.shell.log_dirs.wake();
+        self.shell.movers.wake_all();
         for handle in self.handles {
             // A panic of the thread has been printed by the panic hook.
             let _ = handle.join();

@@ -5,11 +5,12 @@ use crate::context::RequestContext;
 use crate::controller_service::{ControllerRequest, Origin};
 use crate::node::Node;
 use protocol::messages::{
-    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, CreatePartitionsRequest,
-    CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
-    DeleteTopicsResponse, DescribeQuorumRequest, DescribeQuorumResponse, ElectLeadersRequest,
-    ElectLeadersResponse, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
-    UnregisterBrokerRequest, UnregisterBrokerResponse, UpdateFeaturesRequest, UpdateFeaturesResponse,
+    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest,
+    CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse, DescribeQuorumRequest,
+    DescribeQuorumResponse, ElectLeadersRequest, ElectLeadersResponse, ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse, UnregisterBrokerRequest, UnregisterBrokerResponse,
+    UpdateFeaturesRequest, UpdateFeaturesResponse,
 };
 use raft::RaftRequest;
 
@@ -45,6 +46,13 @@ forwarded!(
     ListPartitionReassignments,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse
+);
+
+forwarded!(
+    assign_replicas_to_dirs,
+    AssignReplicasToDirs,
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse
 );
 
 pub(crate) fn describe_quorum(

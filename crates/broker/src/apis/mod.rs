@@ -6,6 +6,7 @@
 //!   Apache Kafka; ApiVersions alone answers an unknown version (KIP-511).
 
 pub(crate) mod alter_configs;
+pub(crate) mod alter_replica_log_dirs;
 pub(crate) mod api_versions;
 pub(crate) mod delete_records;
 pub(crate) mod describe_cluster;
@@ -94,6 +95,7 @@ tables! {
         OffsetForLeaderEpoch => offset_for_leader_epoch::handle,
         DescribeConfigs => describe_configs::handle,
         AlterConfigs => alter_configs::legacy,
+        AlterReplicaLogDirs => alter_replica_log_dirs::handle,
         DescribeLogDirs => describe_log_dirs::handle,
         CreatePartitions => forwarded::create_partitions,
         DeleteGroups => groups::delete_groups,
@@ -126,6 +128,7 @@ tables! {
         ListPartitionReassignments => forwarded::list_partition_reassignments,
         UpdateFeatures => forwarded::update_features,
         DescribeCluster => describe_cluster::handle,
+        AssignReplicasToDirs => forwarded::assign_replicas_to_dirs,
     }
 }
 

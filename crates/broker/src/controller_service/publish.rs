@@ -7,7 +7,9 @@ use crate::partition::Partition;
 use crate::reply::NodeEvent;
 use config::LogConfig;
 use coordinator_group::DeletedTopic;
-use metadata::{ConfigResource, LocalReplicaChanges, MetadataImage, MetadataUpdate, PartitionInfo};
+use metadata::{
+    ConfigResource, LocalReplicaChanges, MetadataImage, MetadataUpdate, PartitionInfo, directory_id,
+};
 use parking_lot::Mutex;
 use record::TopicPartition;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,8 +40,15 @@ impl Node {
             Ok(config) => config.log,
             Err(_) => self.logs.default_config(),
         };
-        let summary =
-            self.logs.load(self.now(), &config_of, &|log| !hosted(log)).map_err(|error| error.to_string())?;
+        let assigned = |log: &UnifiedLog| {
+            let partition = log.topic_partition();
+            let topic = image.topics.topic_by_name(&partition.topic)?;
+            topic.partitions.get(&partition.partition)?.directory(self.node_id())
+        };
+        let summary = self
+            .logs
+            .load_assigned(self.now(), &config_of, &|log| !hosted(log), &assigned)
+            .map_err(|error| error.to_string())?;
         if summary.logs > 0 {
             tracing::info!(target: "kafka.log.LogManager", "Loaded {} logs; {} directories were not shut down cleanly; {} strays", summary.logs, summary.unclean_dirs.len(), summary.strays.len());
         }
@@ -50,6 +59,9 @@ impl Node {
             {
                 let name = TopicPartition { topic: topic.name.clone(), partition: *index };
                 let info = PartitionInfo { topic_id: topic.id, partition: registration.clone() };
+                if let Some(directory) = registration.directory(self.node_id()) {
+                    changes.directory_ids.insert(name.clone(), (topic.id, directory));
+                }
                 if registration.leader == self.node_id() {
                     changes.leaders.insert(name, info);
                 } else {
@@ -92,6 +104,7 @@ impl Node {
             }
         }
         self.set_image(image);
+        self.check_directories(changes);
         for (name, info) in changes.leaders.iter().filter(|(name, _)| *name.topic == *OFFSETS_TOPIC) {
             if let Some(partition) = self.partition(info.topic_id, name.partition) {
                 self.groups.lead(self, self.now(), name.partition, partition);
@@ -103,6 +116,19 @@ impl Node {
         }
     }
 
+    /// Tells the controller of replicas that are elsewhere than it thinks, and goes on with moves.
+    fn check_directories(&self, changes: &LocalReplicaChanges) {
+        let now = self.now();
+        for (name, (topic_id, directory)) in &changes.directory_ids {
+            self.check_directory(now, name, *topic_id, *directory);
+        }
+        if self.logs.log_dirs().len() > 1 {
+            for (name, info) in changes.leaders.iter().chain(&changes.followers) {
+                self.resume_move(now, name, info.topic_id);
+            }
+        }
+    }
+
     fn stop_partitions(&self, names: &BTreeSet<TopicPartition>) {
         if names.is_empty() {
             return;
@@ -111,6 +137,7 @@ impl Node {
         for name in names {
             let id = self.image().topics.id_of(&name.topic);
             let removed = id.and_then(|id| self.partitions.write().remove(&(id, name.partition)));
+            self.moves.forget(name);
             if *name.topic == *OFFSETS_TOPIC {
                 self.groups.resign(self, now, name.partition);
             }
@@ -138,11 +165,16 @@ impl Node {
             partition.update(info.partition.clone(), topic_config.min_insync_replicas);
             return Ok(());
         }
+        let directory = info.partition.directory(self.node_id()).unwrap_or(directory_id::UNASSIGNED);
+        // It may be in a directory that is offline: a second, empty log would look like a replica that lost everything.
+        let may_be_offline = directory != directory_id::UNASSIGNED
+            && self.logs.has_offline_log_dirs()
+            && !self.logs.directory_ids().contains(&directory);
         let params = CreateParams {
             config: topic_config.log,
             topic_id: Some(info.topic_id),
-            is_new: info.partition.leader_epoch == 0,
-            directory_id: info.partition.directory(self.node_id()),
+            is_new: !may_be_offline,
+            directory_id: Some(directory),
         };
         let log = self.logs.get_or_create_log(name, params, self.now()).map_err(|error| error.to_string())?;
         let partition =
@@ -167,6 +199,7 @@ impl Node {
             tracing::warn!(target: "kafka.server.DynamicBrokerConfig", "{notice}");
         }
         self.set_broker_configs(configs);
+        self.logs.set_cordoned_dirs(self.cordoned_log_dirs());
         if let Ok(defaults) = LogConfig::new(&self.settings(), &BTreeMap::new()) {
             self.logs.reconfigure_default_config(Arc::new(log_config(&defaults)));
         }
@@ -188,7 +221,10 @@ impl Node {
         for partition in partitions.iter().filter(|partition| all || touched.contains(partition.topic())) {
             match configs.of(partition.topic()) {
                 Ok(config) => {
-                    partition.log.update_config(config.log);
+                    if let Some(future) = self.logs.get_future_log(partition.topic_partition()) {
+                        future.update_config(config.log.clone());
+                    }
+                    partition.log().update_config(config.log);
                     partition.set_min_insync_replicas(config.min_insync_replicas);
                 }
                 Err(error) => {

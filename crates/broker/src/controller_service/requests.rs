@@ -6,13 +6,14 @@ use crate::reply::ReplyTo;
 use controller::{ControllerResult, QuorumController, RequestContext};
 use protocol::messages::{
     AllocateProducerIdsRequest, AllocateProducerIdsResponse, AlterConfigsRequest, AlterConfigsResponse,
-    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, BrokerHeartbeatRequest,
-    BrokerHeartbeatResponse, BrokerRegistrationRequest, BrokerRegistrationResponse,
-    ControllerRegistrationRequest, ControllerRegistrationResponse, CreatePartitionsRequest,
-    CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse, DeleteTopicsRequest,
-    DeleteTopicsResponse, ElectLeadersRequest, ElectLeadersResponse, IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse, ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
-    UnregisterBrokerRequest, UnregisterBrokerResponse, UpdateFeaturesRequest, UpdateFeaturesResponse,
+    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse, BrokerHeartbeatRequest, BrokerHeartbeatResponse, BrokerRegistrationRequest,
+    BrokerRegistrationResponse, ControllerRegistrationRequest, ControllerRegistrationResponse,
+    CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest, CreateTopicsResponse,
+    DeleteTopicsRequest, DeleteTopicsResponse, ElectLeadersRequest, ElectLeadersResponse,
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse, UnregisterBrokerRequest, UnregisterBrokerResponse,
+    UpdateFeaturesRequest, UpdateFeaturesResponse,
 };
 use record::Time;
 
@@ -29,6 +30,8 @@ pub(crate) enum Origin {
     ProducerIds,
     /// This broker, for its registration or heartbeat.
     Lifecycle,
+    /// This broker, for the directories of its replicas.
+    Assignments,
     /// This controller, for its own registration.
     ControllerRegistration,
 }
@@ -85,6 +88,8 @@ controller_requests! {
     BrokerRegistration(BrokerRegistrationRequest) -> BrokerRegistrationResponse =
         |c, now, context, r| c.handle_broker_registration(now, context, r);
     BrokerHeartbeat(BrokerHeartbeatRequest) -> BrokerHeartbeatResponse = |c, now, context, r| c.handle_broker_heartbeat(now, r);
+    AssignReplicasToDirs(AssignReplicasToDirsRequest) -> AssignReplicasToDirsResponse =
+        |c, now, context, r| c.handle_assign_replicas_to_dirs(now, r);
     UnregisterBroker(UnregisterBrokerRequest) -> UnregisterBrokerResponse = |c, now, context, r| c.handle_unregister_broker(now, r);
     ElectLeaders(ElectLeadersRequest) -> ElectLeadersResponse = |c, now, context, r| c.handle_elect_leaders(now, r);
     AlterPartitionReassignments(AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse =
@@ -116,6 +121,9 @@ pub(super) fn finish(node: &Node, origin: Origin, response: ControllerResponse) 
         }
         (Origin::Lifecycle, ControllerResponse::BrokerHeartbeat(response)) => {
             node.handle_heartbeat_answered(&response)
+        }
+        (Origin::Assignments, ControllerResponse::AssignReplicasToDirs(response)) => {
+            node.handle_assigned(&response)
         }
         (Origin::ControllerRegistration, ControllerResponse::ControllerRegistration(_)) => {}
         (origin, response) => {
