@@ -40,6 +40,10 @@ public final class Disk {
     final Map<String, Map<String, String>> configs = new TreeMap<>();
     final Map<String, Uuid> ids = new TreeMap<>();
     final Map<String, Map<TopicPartition, OffsetAndMetadata>> commits = new TreeMap<>();
+    // The log directory of each partition, and the one it is on its way to.
+    final Map<TopicPartition, String> places = new HashMap<>();
+    TopicPartition moving;
+    String target;
     KafkaProducer<byte[], byte[]> lasting;
     Process broker;
     Path log;
@@ -108,9 +112,11 @@ public final class Disk {
             if (number == 0) format();
             long begin = System.nanoTime();
             start(number);
-            if (number > 0) verify();
+            if (number > 0) { verify(); places(number); }
             add(number);
+            move(number);
             verify();
+            remember(parts[1].equals("kill"));
             stop(parts[1].equals("kill"));
             inspectLog();
             killed = killing;
@@ -351,6 +357,89 @@ public final class Disk {
             TopicPartition tp = new TopicPartition("added-" + number, p);
             records.put(tp, new TreeMap<>()); times.put(tp, new TreeMap<>()); starts.put(tp, 0L);
         }
+    }
+
+    // ---- log directories
+
+    static final String LIMIT = "replica.alter.log.dirs.io.max.bytes.per.second";
+
+    Map<TopicPartition, String> describe(Admin admin, boolean future) throws Exception {
+        Map<TopicPartition, String> found = new HashMap<>();
+        admin.describeLogDirs(List.of(1)).allDescriptions().get().get(1).forEach((dir, description) -> {
+            if (description.error() != null) fail("log dir " + dir + ": " + description.error());
+            description.replicaInfos().forEach((tp, replica) -> { if (replica.isFuture() == future) found.put(tp, dir); });
+        });
+        return found;
+    }
+
+    String otherDir(String dir) {
+        return work.resolve(dir.endsWith("data-1") ? "data-2" : "data-1").toString();
+    }
+
+    void alter(Admin admin, TopicPartition tp, String dir) throws Exception {
+        admin.alterReplicaLogDirs(Map.of(new TopicPartitionReplica(tp.topic(), tp.partition(), 1), dir)).all().get();
+    }
+
+    void await(Admin admin, TopicPartition tp, String dir) throws Exception {
+        long deadline = System.nanoTime() + 60_000_000_000L;
+        while (!dir.equals(describe(admin, false).get(tp)) || describe(admin, true).containsKey(tp)) {
+            if (System.nanoTime() > deadline) { fail(tp + " does not arrive in " + dir); return; }
+            Thread.sleep(100);
+        }
+    }
+
+    void limit(Admin admin, String value) throws Exception {
+        ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, "1");
+        admin.incrementalAlterConfigs(Map.of(broker, List.of(new AlterConfigOp(new ConfigEntry(LIMIT, value),
+            value == null ? AlterConfigOp.OpType.DELETE : AlterConfigOp.OpType.SET)))).all().get();
+    }
+
+    // A partition goes to the other directory while it is written.
+    void move(int number) throws Exception {
+        try (Admin admin = Admin.create(clientConfig()); KafkaProducer<byte[], byte[]> p = producer("linger.ms", 5)) {
+            TopicPartition tp = new TopicPartition("lasting", number % 2);
+            String dir = otherDir(describe(admin, false).get(tp));
+            alter(admin, tp, dir);
+            for (int n = 0; n < 500; n++) send(p, tp.topic(), tp.partition(), 200, n, false);
+            await(admin, tp, dir);
+            for (int n = 0; n < 10; n++) send(p, tp.topic(), tp.partition(), 20, n, false);
+            p.flush();
+        }
+    }
+
+    // Where everything is when the turn ends; before a kill one partition is still on its way.
+    void remember(boolean kill) throws Exception {
+        try (Admin admin = Admin.create(clientConfig())) {
+            if (kill) {
+                limit(admin, "1000");
+                moving = new TopicPartition("segments", 0);
+                target = otherDir(describe(admin, false).get(moving));
+                alter(admin, moving, target);
+                long deadline = System.nanoTime() + 30_000_000_000L;
+                while (!describe(admin, true).containsKey(moving) && System.nanoTime() < deadline) Thread.sleep(50);
+                equal("the move of " + moving + " before the kill", target, describe(admin, true).get(moving));
+            }
+            places.clear();
+            places.putAll(describe(admin, false));
+        }
+    }
+
+    // Nothing is elsewhere than the other broker left it, nothing was assigned anew, and the move goes on.
+    void places(int number) throws Exception {
+        try (Admin admin = Admin.create(clientConfig())) {
+            equal("places", new TreeMap<>(named(places)), new TreeMap<>(named(describe(admin, false))));
+            for (String line : Files.readAllLines(log, StandardCharsets.ISO_8859_1))
+                if (line.matches(".*sending [1-9][0-9]* assignments.*")) fail("assigned anew: " + line);
+            if (moving == null) return;
+            equal("the move of " + moving + " after the kill", target, describe(admin, true).get(moving));
+            limit(admin, null);
+            await(admin, moving, target);
+            moving = null;
+        }
+    }
+
+    static Map<String, String> named(Map<TopicPartition, String> map) {
+        return map.entrySet().stream().collect(Collectors.toMap(e -> e.getKey().toString(), Map.Entry::getValue));
     }
 
     // A member of the group reads a little from where the group stands, and commits.

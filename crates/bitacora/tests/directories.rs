@@ -18,13 +18,11 @@ use bytes::Bytes;
 use common::{CLUSTER, Client, Server, folder, formatted, ports, refused};
 use compression::KafkaCodecs;
 use protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
-use protocol::messages::delete_topics_request::DeleteTopicState;
 use protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use protocol::messages::{
-    CreateTopicsRequest, DeleteTopicsRequest, FetchRequest, InitProducerIdRequest, ListOffsetsRequest,
-    ProduceRequest,
+    CreateTopicsRequest, FetchRequest, InitProducerIdRequest, ListOffsetsRequest, ProduceRequest,
 };
 use protocol::{ErrorCode, Records};
 use record::{BatchOptions, RecordBatchBuilder};
@@ -416,73 +414,4 @@ fn after_a_crash_only_the_torn_end_is_missing() {
     }
     let _ = fs::remove_dir_all(original);
     assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-/// A tmpfs that is unmounted when dropped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(at: PathBuf, mib: u32) -> Option<SmallDisk> {
-        fs::create_dir_all(&at).unwrap();
-        let size = format!("size={mib}m");
-        let mount =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&at).output().ok()?;
-        mount.status.success().then_some(SmallDisk(at))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
-#[test]
-fn a_full_disk_refuses_writes_and_nothing_else() {
-    let dir = folder("full");
-    let Some(_disk) = SmallDisk::mount(dir.join("data"), 96) else {
-        eprintln!("skipped: no tmpfs can be mounted here");
-        return;
-    };
-    let port = ports();
-    formatted(&dir, port, "log.index.size.max.bytes=65536");
-    let mut server = Server::open(dir.clone(), port);
-    let mut client = with_topic(&server, "t");
-    with_topic(&server, "other");
-    let id = producer_id(&mut client);
-    let mut acknowledged = 0;
-    let refusal = loop {
-        let (error, _) = produce(&mut client, id, acknowledged, 50_000);
-        if error != ErrorCode::NONE {
-            break error;
-        }
-        acknowledged += 10;
-        assert!(acknowledged < 10_000, "96 MiB are never full");
-    };
-    assert_eq!(refusal, ErrorCode::KAFKA_STORAGE_ERROR);
-    std::thread::sleep(Duration::from_millis(300));
-    let log = server.log();
-    assert!(!log.contains("panicked"), "{log}");
-    // As in Apache Kafka the directory goes offline; it is the only one, so the process ends or serves nothing more.
-    drop(client);
-    server.dir = PathBuf::new();
-    drop(server);
-    let mut server = Server::open(dir.clone(), port);
-    let mut client = server.connect();
-    while end_offset(&mut client, "t") < 0 {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(
-        end_offset(&mut client, "t"),
-        i64::from(acknowledged),
-        "acknowledged records are there on the full disk"
-    );
-    let topics = vec![DeleteTopicState { name: Some("t".into()), ..Default::default() }];
-    let request = DeleteTopicsRequest { topics, timeout_ms: 10_000, ..Default::default() };
-    assert_eq!(
-        client.call(&request, 6).responses[0].error_code,
-        0,
-        "room can be made while the disk is full"
-    );
-    server.dir = PathBuf::new();
 }

@@ -84,14 +84,39 @@ impl Server {
     /// Starts on a folder that is formatted.
     pub fn open(dir: PathBuf, port: u16) -> Server {
         let mut server = Server { child: None, dir, port };
-        let started = server.try_start();
+        let started = server.try_start(bitacora(&["server"]));
         assert!(started, "it does not start:\n{}", server.log());
         server
     }
 
-    fn try_start(&mut self) -> bool {
+    /// As [`Server::open`] on a disk that fails as the file `faults` in the folder says (`examples/faulty.rs`).
+    pub fn open_faulty(dir: PathBuf, port: u16) -> Server {
+        let faulty = Path::new(env!("CARGO_BIN_EXE_bitacora")).with_file_name("examples").join("faulty");
+        assert!(
+            faulty.is_file(),
+            "`cargo test --test ...` does not build it: cargo build -p bitacora --examples"
+        );
+        let mut command = Command::new(faulty);
+        command.arg(dir.join("faults")).stdin(Stdio::null());
+        let mut server = Server { child: None, dir, port };
+        let started = server.try_start(command);
+        assert!(started, "it does not start:\n{}", server.log());
+        server
+    }
+
+    /// Waits until the process ends by itself; its exit code.
+    pub fn wait_for_end(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.is_alive() {
+            assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.child.take().and_then(|mut child| child.wait().unwrap().code())
+    }
+
+    fn try_start(&mut self, mut command: Command) -> bool {
         let log = fs::File::create(self.dir.join("server.log")).unwrap();
-        let mut child = bitacora(&["server"])
+        let mut child = command
             .arg(self.dir.join("server.properties"))
             .stdout(log.try_clone().unwrap())
             .stderr(log)
