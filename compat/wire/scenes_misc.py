@@ -17,6 +17,30 @@ def log_dirs(s):
     s.each('no-partitions', 'DescribeLogDirs', {'Topics': [{'Topic': 'dirs', 'Partitions': []}]}, edit=mine)
 
 
+def alter_log_dirs(s):
+    s.create('moved', 2)
+    here = s.ask('DescribeLogDirs', 4, {'Topics': []})['Results'][0]['LogDir']
+
+    def ordered(answer):
+        answer['Results'].sort(key=lambda t: t['TopicName'])
+        for topic in answer['Results']:
+            topic['Partitions'].sort(key=lambda p: p['PartitionIndex'])
+
+    def ask(step, *dirs):
+        dirs = [{'Path': path, 'Topics': [{'Name': name, 'Partitions': partitions} for name, partitions in topics]} for path, topics in dirs]
+        s.each(step, 'AlterReplicaLogDirs', {'Dirs': dirs}, edit=ordered)
+    ask('none')
+    ask('no-topics', (here, []))
+    ask('same', (here, [('moved', [0, 1])]))
+    ask('unknown-dir', ('/nowhere', [('moved', [0])]), ('', [('moved', [1])]))
+    ask('unknown-partition', (here, [('moved', [0, 5, -1]), ('nothing', [0])]))
+    ask('bad-name', (here, [('a b', [0]), ('', [0])]))
+    # The name of the directory of a replica on the move has 45 bytes more than the topic's.
+    for length in (212, 213, 249):
+        ask(f'long-{length}', (here, [('l' * length, [0])]))
+    ask('twice', ('/nowhere', [('moved', [0])]), (here, [('moved', [0])]))
+
+
 def producer_ids(s):
     def relative(answer):
         if answer['ProducerId'] >= 0:
@@ -106,4 +130,4 @@ def frames(s):
             connection.close()
 
 
-SCENES = [('log-dirs', log_dirs), ('producer-ids', producer_ids), ('find-coordinator', coordinators), ('sasl', sasl), ('groups', groups), ('frames', frames)]
+SCENES = [('log-dirs', log_dirs), ('alter-log-dirs', alter_log_dirs), ('producer-ids', producer_ids), ('find-coordinator', coordinators), ('sasl', sasl), ('groups', groups), ('frames', frames)]
