@@ -1,4 +1,4 @@
-//! A topic's configuration as the log understands it.
+//! A topic's configuration as the log understands it, and the cleaner's.
 
 use config::{BrokerCompressionType, TimestampType};
 use record::Compression;
@@ -32,6 +32,9 @@ pub(crate) fn log_config(topic: &config::LogConfig) -> storage::LogConfig {
         file_delete_delay_ms: topic.file_delete_delay_ms,
         compact: topic.compact,
         delete: topic.delete,
+        min_cleanable_dirty_ratio: topic.min_cleanable_dirty_ratio,
+        min_compaction_lag_ms: topic.min_compaction_lag_ms,
+        delete_retention_ms: topic.delete_retention_ms,
         max_compaction_lag_ms: topic.max_compaction_lag_ms,
         compression: compression(topic),
         message_timestamp_type: match topic.message_timestamp_type {
@@ -40,5 +43,18 @@ pub(crate) fn log_config(topic: &config::LogConfig) -> storage::LogConfig {
         },
         message_timestamp_before_max_ms: topic.message_timestamp_before_max_ms,
         message_timestamp_after_max_ms: topic.message_timestamp_after_max_ms,
+    }
+}
+
+/// The cleaner's settings.
+pub(crate) fn cleaner_config(config: &config::ServerConfig) -> storage::CleanerConfig {
+    storage::CleanerConfig {
+        enable: config.log_cleaner_enable,
+        threads: usize::try_from(config.log_cleaner_threads).unwrap_or(0),
+        dedupe_buffer_size: u64::try_from(config.log_cleaner_dedupe_buffer_size).unwrap_or(0),
+        dedupe_buffer_load_factor: config.log_cleaner_io_buffer_load_factor,
+        io_buffer_size: usize::try_from(config.log_cleaner_io_buffer_size).unwrap_or(0),
+        max_io_bytes_per_second: config.log_cleaner_io_max_bytes_per_second,
+        backoff_ms: config.log_cleaner_backoff_ms,
     }
 }

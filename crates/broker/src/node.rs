@@ -1,8 +1,8 @@
 //! One node as an object: broker, controller or both, without sockets, threads or timers of its own.
 //!
 //! The shell calls [`Node::handle`] for each frame, [`Node::run_controller`] from the controller's thread,
-//! [`Node::run_timers`] when a deadline passes and [`Node::run_log_tasks`] from a background thread, and takes answers
-//! from the [`Outbox`]. The simulator does the same from one thread with a virtual clock.
+//! [`Node::run_timers`] when a deadline passes, [`Node::run_log_tasks`] and [`Node::run_cleaner`] from background
+//! threads, and takes answers from the [`Outbox`]. The simulator does the same from one thread with a virtual clock.
 //!
 //! Invariants
 //! * `image` is published only after the partitions it gives to this broker exist.
@@ -37,7 +37,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{FileSlice, LogManager};
+use storage::{CleanerHost, CleanerThread, FileSlice, LogManager};
 
 /// See the file's header.
 pub struct Node {
@@ -147,6 +147,20 @@ impl Node {
         for (dir, cause, _) in &report.failed_dirs {
             self.stop_serving(dir, cause);
         }
+    }
+
+    /// How many threads are to call [`Node::run_cleaner`]; changes with `log.cleaner.threads`.
+    pub fn cleaner_threads(&self) -> usize {
+        let config = self.logs.cleaner_config();
+        if config.enable { config.threads } else { 0 }
+    }
+
+    /// Cleans one compacted log and applies retention to all of them. Returns how long the thread may rest.
+    pub fn run_cleaner(&self, thread: &mut CleanerThread, host: &dyn CleanerHost) -> Duration {
+        if self.logs.run_cleaner(thread, host) {
+            return Duration::ZERO;
+        }
+        Duration::from_millis(u64::try_from(self.logs.cleaner_config().backoff_ms).unwrap_or(0))
     }
 
     /// Loads group shards from their logs. To be called when [`Outbox::wake_loader`] was, from a thread that may wait for disks.

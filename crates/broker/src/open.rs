@@ -209,5 +209,6 @@ fn log_manager_config(config: &ServerConfig) -> LogManagerConfig {
     manager.producer_id_expiration_check_interval_ms =
         i64::from(config.producer_id_expiration_check_interval_ms);
     manager.initial_task_delay_ms = config.log_initial_task_delay_ms;
+    manager.cleaner = crate::log_config::cleaner_config(config);
     manager
 }

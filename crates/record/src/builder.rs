@@ -343,6 +343,26 @@ impl RecordBatchBuilder {
         finish(batch, header).map(Bytes::from)
     }
 
+    /// Appends the finished batch to `out` and gives the builder's memory back, for the next one.
+    pub fn build_into(mut self, codecs: &dyn Codecs, out: &mut Vec<u8>) -> Result<Vec<u8>, BuildError> {
+        self.check_producer_state()?;
+        if self.count == 0 {
+            return Ok(self.buffer);
+        }
+        let mut header = self.header();
+        let start = out.len();
+        if header.is_compressed() {
+            out.resize(start + RECORD_BATCH_OVERHEAD, 0);
+            let records = self.buffer.get(RECORD_BATCH_OVERHEAD..).unwrap_or_default();
+            codecs.compress(self.options.compression, MAGIC_VALUE_V2, records, out)?;
+            seal(out.get_mut(start..).unwrap_or_default(), &mut header)?;
+        } else {
+            seal(&mut self.buffer, &mut header)?;
+            out.extend_from_slice(&self.buffer);
+        }
+        Ok(self.buffer)
+    }
+
     fn check_producer_state(&self) -> Result<(), BuildError> {
         let options = &self.options;
         let cause = if options.producer_id == NO_PRODUCER_ID {
@@ -410,6 +430,11 @@ pub fn empty_batch(options: &BatchOptions, last_offset: i64, timestamp: i64) -> 
 
 /// Writes `header` into the space in front of the records, with length and CRC.
 fn finish(mut batch: Vec<u8>, mut header: BatchHeader) -> Result<Vec<u8>, BuildError> {
+    seal(&mut batch, &mut header)?;
+    Ok(batch)
+}
+
+fn seal(batch: &mut [u8], header: &mut BatchHeader) -> Result<(), BuildError> {
     header.batch_length =
         i32::try_from(batch.len().saturating_sub(LOG_OVERHEAD)).map_err(|_| BuildError::TooLarge)?;
     let bytes = header.encode();
@@ -420,7 +445,7 @@ fn finish(mut batch: Vec<u8>, mut header: BatchHeader) -> Result<Vec<u8>, BuildE
     if let Some(space) = batch.get_mut(CRC_OFFSET..CRC_OFFSET + 4) {
         space.copy_from_slice(&crc.to_be_bytes());
     }
-    Ok(batch)
+    Ok(())
 }
 
 #[inline]

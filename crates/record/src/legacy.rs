@@ -96,15 +96,20 @@ impl<'a> LegacyIter<'a> {
         limit: usize,
     ) -> Result<LegacyIter<'a>, RecordError> {
         if !batch.is_compressed() {
-            let bytes = batch.bytes().get(LOG_OVERHEAD..).unwrap_or_default();
-            let message = Message::parse(bytes)?;
-            let record = message.record(batch.base_offset, message.timestamp, bytes.len());
-            return Ok(LegacyIter::Single(Some(record)));
+            return LegacyIter::of_single(batch);
         }
         let source = compressed_value(batch)?;
         let kind = batch.known_compression_type()?;
         codecs.decompress(kind, batch.magic, source, limit, buffer)?;
         LegacyIter::of_decompressed(batch, buffer)
+    }
+
+    /// Over a message that is not compressed.
+    pub(crate) fn of_single(batch: &RecordBatch<'a>) -> Result<LegacyIter<'a>, RecordError> {
+        let bytes = batch.bytes().get(LOG_OVERHEAD..).unwrap_or_default();
+        let message = Message::parse(bytes)?;
+        let record = message.record(batch.base_offset, message.timestamp, bytes.len());
+        Ok(LegacyIter::Single(Some(record)))
     }
 
     /// Over the message set that was inside `wrapper`.

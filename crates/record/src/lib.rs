@@ -15,6 +15,7 @@ pub mod codec;
 pub mod control;
 pub mod crc;
 pub mod error;
+pub mod filter;
 pub mod legacy;
 pub mod record;
 pub mod stream;

@@ -3,8 +3,10 @@
 //! Owns no decision: it wires `broker::Node` to `network`, calls it when time passes, and prints what tools wait for.
 //!
 //! Threads: one tokio runtime for connections; `controller` (metadata decisions and the metadata log), `timers`
-//! (waits that end), `log` (flush, retention, deletion) and those of the log directories, each asleep until woken or due.
+//! (waits that end), `log` (flush, retention, deletion), `cleaner` (compaction) and those of the log directories, each
+//! asleep until woken or due.
 
+mod cleaner;
 pub mod commands;
 pub mod launch;
 pub mod logging;

@@ -1,5 +1,6 @@
 //! The node's named threads. Each ends when the flag is set and its waker called.
 
+use crate::cleaner::CleanerStop;
 use crate::shell::{Shell, Waker};
 use broker::Node;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ pub(crate) struct Threads {
     stop: Arc<AtomicBool>,
     shell: Arc<Shell>,
     log_waker: Arc<Waker>,
+    cleaner: Arc<CleanerStop>,
     handles: Vec<JoinHandle<()>>,
 }
 
@@ -64,6 +66,11 @@ impl Threads {
                 }
             })?
         };
+        let cleaner_stop = Arc::new(CleanerStop::default());
+        let cleaner = {
+            let (node, stop) = (node.clone(), cleaner_stop.clone());
+            named("cleaner", move || crate::cleaner::run(&node, &stop))?
+        };
         let log_dirs = {
             let (node, shell, stop) = (node.clone(), shell.clone(), stop.clone());
             named("log-dirs", move || {
@@ -73,7 +80,7 @@ impl Threads {
                 }
             })?
         };
-        let mut handles = vec![controller, timers, log, loader, log_dirs];
+        let mut handles = vec![controller, timers, log, loader, log_dirs, cleaner];
         for number in 0..node.replica_mover_threads() {
             let (node, shell, stop) = (node.clone(), shell.clone(), stop.clone());
             handles.push(named(&format!("alter-log-dirs-{number}"), move || {
@@ -85,7 +92,7 @@ impl Threads {
                 }
             })?);
         }
-        Ok(Self { stop, shell: shell.clone(), log_waker, handles })
+        Ok(Self { stop, shell: shell.clone(), log_waker, cleaner: cleaner_stop, handles })
     }
 
     pub(crate) fn stop(self) {
@@ -93,6 +100,7 @@ impl Threads {
         self.shell.controller.wake();
         self.shell.timers.wake();
         self.log_waker.wake();
+        self.cleaner.stop();
         self.shell.loader.wake();
         self.shell.log_dirs.wake();
         self.shell.movers.wake_all();

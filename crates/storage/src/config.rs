@@ -36,6 +36,12 @@ pub struct LogConfig {
     pub compact: bool,
     /// `cleanup.policy` holds `delete`
     pub delete: bool,
+    /// `min.cleanable.dirty.ratio`
+    pub min_cleanable_dirty_ratio: f64,
+    /// `min.compaction.lag.ms`
+    pub min_compaction_lag_ms: i64,
+    /// `delete.retention.ms`
+    pub delete_retention_ms: i64,
     /// `max.compaction.lag.ms`
     pub max_compaction_lag_ms: i64,
     /// `compression.type`; `None` keeps the producer's.
@@ -65,6 +71,9 @@ impl Default for LogConfig {
             file_delete_delay_ms: 60_000,
             compact: false,
             delete: true,
+            min_cleanable_dirty_ratio: 0.5,
+            min_compaction_lag_ms: 0,
+            delete_retention_ms: 86_400_000,
             max_compaction_lag_ms: i64::MAX,
             compression: None,
             message_timestamp_type: TimestampType::CreateTime,

@@ -159,12 +159,29 @@ pub struct Index<E> {
 #[derive(Clone, Copy)]
 pub struct At<'a> {
     pub fs: &'a dyn FileSystem,
-    pub locate: &'a dyn Fn() -> PathBuf,
+    pub locate: &'a dyn Locate,
+}
+
+/// A file that may get another name at any time.
+pub trait Locate {
+    /// What it is called now.
+    fn path(&self) -> PathBuf;
+
+    /// Opens it, under whatever name it has.
+    fn open(&self, fs: &dyn FileSystem, mode: OpenMode) -> io::Result<Arc<dyn File>> {
+        fs.open(&self.path(), mode)
+    }
+}
+
+impl<F: Fn() -> PathBuf> Locate for F {
+    fn path(&self) -> PathBuf {
+        self()
+    }
 }
 
 impl At<'_> {
     pub(crate) fn open(&self, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        self.fs.open(&(self.locate)(), mode)
+        self.locate.open(self.fs, mode)
     }
 }
 
@@ -269,7 +286,7 @@ impl<E: IndexEntry> Index<E> {
             if loaded.last.is_some_and(|last| entry.key() <= last.key() || entry.value() < last.value()) {
                 return Err(invalid_data(format!(
                     "Attempt to append {entry:?} to {} after {:?}",
-                    (at.locate)().display(),
+                    at.locate.path().display(),
                     loaded.last
                 )));
             }

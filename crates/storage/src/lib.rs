@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
+mod cleaner;
 mod config;
 mod context;
 pub mod epoch_cache;
@@ -25,6 +26,7 @@ pub mod segment;
 pub mod txn_index;
 
 pub use crate::checkpoint::EpochEntry;
+pub use crate::cleaner::{CleanerConfig, CleanerHost, CleanerStats, CleanerThread};
 pub use crate::config::LogConfig;
 pub use crate::context::{LogContext, LogDir};
 pub use crate::error::{AppendError, LogDirError, ReadError, StorageError};

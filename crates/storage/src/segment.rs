@@ -7,26 +7,24 @@
 //! demand and close when idle, so that an idle partition holds no descriptor.
 //! Crash: unsynced bytes and index entries are lost or torn; `recovery` cuts the one and rebuilds the other.
 
+mod files;
+
 use std::io::{self, IoSlice};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use env::{File, FileSystem, OpenMode};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use record::BatchHeader;
 
 use crate::config::LogConfig;
 use crate::error::invalid_data;
-use crate::index::{At, Index, OffsetPosition, TimestampOffset, relative_offset};
+use crate::index::{At, Index, IndexEntry, Locate, OffsetPosition, TimestampOffset, relative_offset};
 use crate::log_dir::sync_failed;
-use crate::names::{
-    DELETED_FILE_SUFFIX, INDEX_FILE_SUFFIX, LOG_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX,
-    segment_file,
-};
-use crate::producer::ignore_missing;
+use crate::names::{INDEX_FILE_SUFFIX, LOG_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX};
 pub use crate::regions::{BatchPosition, FileSlice, SharedDir, scan_batches};
+pub(crate) use crate::segment::files::Stage;
 use crate::txn_index::{AbortedTxn, TransactionIndex};
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +49,8 @@ pub struct LogSegment {
     base_offset: i64,
     roll_jitter_ms: i64,
     size: AtomicU32,
-    is_deleted: AtomicBool,
+    /// What the files' names end with. Held to read while a file is opened by name, to write while they are renamed.
+    stage: RwLock<Stage>,
     /// Files were made whose names are not known to be durable.
     has_new_names: AtomicBool,
     /// Contents changed since the last flush.
@@ -79,7 +78,7 @@ impl LogSegment {
             base_offset,
             roll_jitter_ms: jitter_ms,
             size: AtomicU32::new(size),
-            is_deleted: AtomicBool::new(false),
+            stage: RwLock::new(Stage::InUse),
             has_new_names: AtomicBool::new(true),
             is_dirty: AtomicBool::new(true),
             log: Mutex::new(LogHandle { file: None, used: false }),
@@ -98,15 +97,24 @@ impl LogSegment {
         now_ms: i64,
         jitter_ms: i64,
     ) -> io::Result<Self> {
+        let segment = Self::empty(dir, base_offset, now_ms, jitter_ms);
+        segment.create_log(fs)?;
+        Ok(segment)
+    }
+
+    fn empty(dir: Arc<SharedDir>, base_offset: i64, now_ms: i64, jitter_ms: i64) -> Self {
         let segment = LogSegment {
             offset_index: Index::empty(base_offset),
             time_index: Index::empty(base_offset),
             txn_index: TransactionIndex::empty(),
             ..Self::existing(dir, base_offset, 0, now_ms, jitter_ms)
         };
-        drop(fs.open(&segment.path(LOG_FILE_SUFFIX), OpenMode::Truncate)?);
         segment.times.lock().max = Some(segment.no_timestamp());
-        Ok(segment)
+        segment
+    }
+
+    fn create_log(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        self.file(LOG_FILE_SUFFIX).open(fs, OpenMode::Truncate).map(drop)
     }
 
     fn no_timestamp(&self) -> TimestampOffset {
@@ -121,21 +129,13 @@ impl LogSegment {
         self.size.load(Ordering::Acquire)
     }
 
-    pub fn path(&self, suffix: &str) -> PathBuf {
-        let mut name = segment_file(self.base_offset, suffix);
-        if self.is_deleted.load(Ordering::Acquire) {
-            name.push_str(DELETED_FILE_SUFFIX);
-        }
-        self.dir.path().join(name)
-    }
-
     pub fn log_file(&self, fs: &dyn FileSystem) -> io::Result<Arc<dyn File>> {
         let mut handle = self.log.lock();
         handle.used = true;
         if let Some(file) = &handle.file {
             return Ok(file.clone());
         }
-        let file = fs.open(&self.path(LOG_FILE_SUFFIX), OpenMode::ReadWrite)?;
+        let file = self.file(LOG_FILE_SUFFIX).open(fs, OpenMode::ReadWrite)?;
         handle.file = Some(file.clone());
         Ok(file)
     }
@@ -145,7 +145,7 @@ impl LogSegment {
         fs: &dyn FileSystem,
         f: impl FnOnce(&Index<OffsetPosition>, At<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
-        f(&self.offset_index, At { fs, locate: &|| self.path(INDEX_FILE_SUFFIX) })
+        f(&self.offset_index, At { fs, locate: &self.file(INDEX_FILE_SUFFIX) })
     }
 
     fn with_time_index<T>(
@@ -153,7 +153,7 @@ impl LogSegment {
         fs: &dyn FileSystem,
         f: impl FnOnce(&Index<TimestampOffset>, At<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
-        f(&self.time_index, At { fs, locate: &|| self.path(TIME_INDEX_FILE_SUFFIX) })
+        f(&self.time_index, At { fs, locate: &self.file(TIME_INDEX_FILE_SUFFIX) })
     }
 
     pub(crate) fn with_txn_index<T>(
@@ -161,7 +161,7 @@ impl LogSegment {
         fs: &dyn FileSystem,
         f: impl FnOnce(&TransactionIndex, At<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
-        f(&self.txn_index, At { fs, locate: &|| self.path(TXN_INDEX_FILE_SUFFIX) })
+        f(&self.txn_index, At { fs, locate: &self.file(TXN_INDEX_FILE_SUFFIX) })
     }
 
     /// Whether these records go into a new segment.
@@ -189,15 +189,27 @@ impl LogSegment {
 
     /// Time between the first batch and `timestamp`; without timestamps the segment's own age.
     fn time_waited_for_roll(&self, fs: &dyn FileSystem, now_ms: i64, timestamp: i64) -> io::Result<i64> {
+        Ok(match self.first_batch_timestamp(fs)? {
+            Some(first) => timestamp - first,
+            None => now_ms - self.times.lock().created_ms,
+        })
+    }
+
+    /// The first batch's largest timestamp; `None` when there is no batch or it has none.
+    pub(crate) fn first_batch_timestamp(&self, fs: &dyn FileSystem) -> io::Result<Option<i64>> {
         if self.times.lock().first_batch.is_none() {
             let first = self.first_batch(fs)?.map(|batch| batch.header.max_timestamp);
             self.times.lock().first_batch = first;
         }
-        let times = *self.times.lock();
-        Ok(match times.first_batch {
-            Some(first) if first >= 0 => timestamp - first,
-            _ => now_ms - times.created_ms,
-        })
+        Ok(self.times.lock().first_batch.filter(|first| *first >= 0))
+    }
+
+    /// Bytes of the offset index and of the time index.
+    pub(crate) fn index_sizes(&self, fs: &dyn FileSystem) -> io::Result<(u64, u64)> {
+        let offsets = self.with_offset_index(fs, |index, at| index.entries(at))?;
+        let times = self.with_time_index(fs, |index, at| index.entries(at))?;
+        let size = |entries: u32, entry: usize| u64::from(entries) * entry as u64;
+        Ok((size(offsets, OffsetPosition::SIZE), size(times, TimestampOffset::SIZE)))
     }
 
     fn first_batch(&self, fs: &dyn FileSystem) -> io::Result<Option<BatchPosition>> {
@@ -506,32 +518,6 @@ impl LogSegment {
     pub(crate) fn complete_indexes(&self, fs: &dyn FileSystem) -> io::Result<()> {
         let max = self.max_timestamp_so_far(fs)?;
         self.append_time_index(fs, max)
-    }
-
-    /// Renames the files with `.deleted`; those that hold them open read on.
-    pub(crate) fn mark_deleted(&self, fs: &dyn FileSystem) -> io::Result<()> {
-        let suffixes = [LOG_FILE_SUFFIX, INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX];
-        let names = suffixes.map(|suffix| self.path(suffix));
-        for from in names {
-            let mut to = from.clone().into_os_string();
-            to.push(DELETED_FILE_SUFFIX);
-            match fs.rename(&from, Path::new(&to)) {
-                // A longer name may need room. Without it the file goes at once; a name that stayed would bring the
-                // segment back at the next start.
-                Err(e) if is_full(&e) => ignore_missing(fs.remove_file(&from))?,
-                renamed => ignore_missing(renamed)?,
-            }
-        }
-        self.is_deleted.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// Removes the files under whatever name they have.
-    pub(crate) fn remove_files(&self, fs: &dyn FileSystem) -> io::Result<()> {
-        for suffix in [LOG_FILE_SUFFIX, INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX] {
-            ignore_missing(fs.remove_file(&self.path(suffix)))?;
-        }
-        Ok(())
     }
 
     pub(crate) fn close_if_idle(&self) {

@@ -133,7 +133,7 @@ impl TransactionIndex {
                 "The last offset of appended transactions must increase sequentially, but {} is not greater than \
                  current last offset {last} of index {}",
                 txn.last_offset,
-                (at.locate)().display()
+                at.locate.path().display()
             )));
         }
         self.state.lock().waiting.push(txn);

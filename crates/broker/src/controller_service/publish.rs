@@ -1,7 +1,7 @@
 //! From a metadata update to what this broker does: dynamic configs, partitions, group shards, and the image itself.
 
 use crate::auto_topics::OFFSETS_TOPIC;
-use crate::log_config::log_config;
+use crate::log_config::{cleaner_config, log_config};
 use crate::node::Node;
 use crate::partition::Partition;
 use crate::reply::NodeEvent;
@@ -203,6 +203,7 @@ impl Node {
         if let Ok(defaults) = LogConfig::new(&self.settings(), &BTreeMap::new()) {
             self.logs.reconfigure_default_config(Arc::new(log_config(&defaults)));
         }
+        self.logs.reconfigure_cleaner(cleaner_config(&self.settings()));
     }
 
     fn publish_topic_configs(&self, update: &MetadataUpdate, all: bool) {

@@ -9,31 +9,30 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
-use env::{FileSystem, OpenMode};
+use env::FileSystem;
 use parking_lot::Mutex;
 use protocol::Uuid;
 use record::{Time, TopicPartition};
 
 use super::recovery::{Recovery, rebuild_producer_state};
-use super::{UnifiedLog, Writer};
+use super::{UnifiedLog, Writer, leftovers};
 use crate::checkpoint;
 use crate::config::LogConfig;
 use crate::context::{LogContext, LogDir};
 use crate::epoch_cache::LeaderEpochCache;
 use crate::error::{LogDirError, invalid_data};
 use crate::names::{
-    self, CLEANED_FILE_SUFFIX, DELETED_CHECKPOINT_SUFFIX, DELETED_FILE_SUFFIX, INDEX_FILE_SUFFIX,
-    LOG_FILE_SUFFIX, PRODUCER_SNAPSHOT_FILE_SUFFIX, SWAP_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX,
+    self, INDEX_FILE_SUFFIX, LOG_FILE_SUFFIX, PRODUCER_SNAPSHOT_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX,
     TXN_INDEX_FILE_SUFFIX, parse_offset,
 };
 use crate::offsets::{LogOffsetMetadata, OffsetCell};
 use crate::producer::{ProducerStateManager, ignore_missing};
-use crate::segment::{LogSegment, SharedDir, is_full, scan_batches};
+use crate::segment::{LogSegment, SharedDir, is_full};
 
 /// What is known of a log from outside its directory.
 #[derive(Clone, Debug)]
@@ -160,7 +159,7 @@ impl Loader<'_> {
             return self.begin_at(self.params.log_start_offset);
         }
         let mut files = self.list()?;
-        if self.remove_temporary_files(&files)? {
+        if leftovers::settle(self.fs, &self.path, &files)? {
             files = self.list()?;
         }
         let snapshots = files.iter().filter(|name| name.ends_with(PRODUCER_SNAPSHOT_FILE_SUFFIX));
@@ -224,62 +223,6 @@ impl Loader<'_> {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         ignore_missing(self.fs.remove_file(&self.path.join(name)))
-    }
-
-    /// Removes what deletion and cleaning left unfinished and completes swaps; true when anything changed.
-    fn remove_temporary_files(&self, files: &[String]) -> io::Result<bool> {
-        let mut changed = false;
-        let mut min_cleaned = i64::MAX;
-        for name in files {
-            if name.ends_with(DELETED_FILE_SUFFIX) && !name.ends_with(DELETED_CHECKPOINT_SUFFIX) {
-                self.remove(name)?;
-                changed = true;
-            } else if name.ends_with(CLEANED_FILE_SUFFIX) {
-                min_cleaned = min_cleaned.min(parse_offset(name).unwrap_or(i64::MAX));
-                self.remove(name)?;
-                changed = true;
-            }
-        }
-        let swaps: Vec<&String> = files.iter().filter(|name| name.ends_with(SWAP_FILE_SUFFIX)).collect();
-        let (mut low, mut high) = (i64::MAX, i64::MIN);
-        for name in &swaps {
-            changed = true;
-            let Some(base) = parse_offset(name).filter(|base| *base < min_cleaned) else {
-                // Of a replacement that had not got past `.cleaned` for all of its files.
-                self.remove(name)?;
-                continue;
-            };
-            if name.strip_suffix(SWAP_FILE_SUFFIX).is_some_and(|name| name.ends_with(LOG_FILE_SUFFIX)) {
-                low = low.min(base);
-                high = high.max(self.next_offset_of(&self.path.join(name), base)?);
-            }
-        }
-        for name in files.iter().filter(|name| !name.ends_with(SWAP_FILE_SUFFIX)) {
-            if parse_offset(name).is_some_and(|offset| low <= offset && offset < high) {
-                tracing::info!(
-                    "Deleting segment file {name} that is compacted but has not been deleted yet."
-                );
-                self.remove(name)?;
-            }
-        }
-        for name in swaps {
-            let from = self.path.join(name);
-            if let Some(to) = name.strip_suffix(SWAP_FILE_SUFFIX) {
-                ignore_missing(self.fs.rename(&from, &self.path.join(to)))?;
-            }
-        }
-        Ok(changed)
-    }
-
-    fn next_offset_of(&self, path: &Path, base: i64) -> io::Result<i64> {
-        let file = self.fs.open(path, OpenMode::Read)?;
-        let len = u32::try_from(file.len()?).map_err(|_| invalid_data("segment longer than 4 GiB"))?;
-        let mut next = base;
-        scan_batches(&*file, 0, len, |batch| {
-            next = batch.header.next_offset();
-            ControlFlow::Continue(())
-        })?;
-        Ok(next)
     }
 
     /// Makes the segment list; returns the bases of segments whose indexes are missing or wrong.

@@ -11,10 +11,12 @@
 mod append;
 mod flush;
 mod handover;
+mod leftovers;
 mod load;
 mod offsets;
 mod read;
 mod recovery;
+mod replace;
 mod retention;
 mod timestamps;
 mod truncate;
@@ -33,6 +35,7 @@ pub use self::append::{AppendInfo, AppendOptions};
 pub use self::handover::FollowError;
 pub use self::load::OpenParams;
 pub use self::read::{AbortedTransaction, FetchDataInfo, FetchIsolation};
+pub(crate) use self::replace::LastRecord;
 pub use self::retention::LogStartOffsetIncrementReason;
 pub use self::timestamps::{
     EARLIEST_LOCAL_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIERED_TIMESTAMP,
@@ -46,7 +49,7 @@ use crate::error::{LogDirError, StorageError};
 use crate::names;
 use crate::offsets::{LogOffsetMetadata, OffsetCell};
 use crate::producer::ProducerStateManager;
-use crate::segment::{LogSegment, SharedDir};
+use crate::segment::{LogSegment, SharedDir, Stage};
 
 /// What the writer lock guards besides the order of changes.
 pub(crate) struct Writer {
@@ -280,11 +283,15 @@ impl UnifiedLog {
         Ok(())
     }
 
+    pub(crate) fn context(&self) -> &LogContext {
+        &self.context
+    }
+
     pub(crate) fn fs(&self) -> &dyn FileSystem {
         &*self.context.env.fs
     }
 
-    fn fail(&self, doing: &str, error: std::io::Error) -> StorageError {
+    pub(crate) fn fail(&self, doing: &str, error: std::io::Error) -> StorageError {
         self.log_dir.fail(doing, &self.dir.path(), error)
     }
 
@@ -337,7 +344,9 @@ impl UnifiedLog {
             first.note_names();
         }
         for segment in &segments {
-            segment.mark_deleted(self.fs()).map_err(|e| self.fail("Error while deleting segments for", e))?;
+            segment
+                .rename_to(self.fs(), Stage::Deleted)
+                .map_err(|e| self.fail("Error while deleting segments for", e))?;
             self.delete_snapshot(writer, segment.base_offset(), due)?;
         }
         let log_dir = self.log_dir.clone();
@@ -354,18 +363,7 @@ impl UnifiedLog {
         if !writer.producers.forget_snapshot(offset) {
             return Ok(());
         }
-        let name = names::segment_file(offset, names::PRODUCER_SNAPSHOT_FILE_SUFFIX);
-        let deleted = format!("{name}{}", names::DELETED_FILE_SUFFIX);
-        let dir = self.dir.path();
-        let renamed = match self.fs().rename(&dir.join(&name), &dir.join(&deleted)) {
-            Err(e) if crate::segment::is_full(&e) => self.fs().remove_file(&dir.join(&name)),
-            renamed => renamed,
-        };
-        crate::producer::ignore_missing(renamed)
-            .map_err(|e| self.fail("Error while deleting producer state snapshots for", e))?;
-        let log_dir = self.log_dir.clone();
-        self.context.defer(due, Task::DeleteFile { dir: self.dir.clone(), name: deleted, log_dir });
-        Ok(())
+        self.retire_snapshot_file(offset, due)
     }
 
     /// Writes `partition.metadata` and the leader epochs when they are behind; true when there was anything to write.

@@ -169,7 +169,9 @@ impl UnifiedLog {
         let (Some(max_position), 1..) = (max_position, allowed) else {
             return Ok(Some(FetchDataInfo::empty(fetch_offset, isolation)));
         };
-        let len = max_position.saturating_sub(batch.position).min(allowed);
+        // A limit from before the segment was cleaned may lie behind its end.
+        let end = max_position.min(segment.size());
+        let len = end.saturating_sub(batch.position).min(allowed);
         let records =
             FileSlice { file: segment.log_file(self.fs())?, position: u64::from(batch.position), len };
         Ok(Some(FetchDataInfo {
@@ -224,13 +226,20 @@ impl UnifiedLog {
         start_offset: i64,
         upper_bound: i64,
     ) -> Result<Vec<AbortedTxn>, ReadError> {
+        self.aborted_transactions(start_offset, upper_bound).map_err(|e| self.read_failure(e))
+    }
+
+    pub(crate) fn aborted_transactions(
+        &self,
+        start_offset: i64,
+        upper_bound: i64,
+    ) -> io::Result<Vec<AbortedTxn>> {
         let segments = self.segments.load_full();
         let mut aborted = Vec::new();
         if let Some(floor) = Self::floor_segment(&segments, start_offset) {
             let segments = segments.get(floor..).unwrap_or_default();
             // From the log's start: a transaction that began before `start_offset` may end behind it.
-            self.collect_from(segments, self.log_start_offset(), upper_bound, &mut aborted)
-                .map_err(|e| self.read_failure(e))?;
+            self.collect_from(segments, self.log_start_offset(), upper_bound, &mut aborted)?;
         }
         Ok(aborted)
     }

@@ -7,6 +7,7 @@
 //! calls [`LogManager::tick`]; loading and closing use `num.recovery.threads.per.data.dir` threads per directory.
 //! Crash: without `.kafka_cleanshutdown` the next start recovers from the recovery points.
 
+mod cleaning;
 mod load;
 mod moves;
 mod shutdown;
@@ -26,6 +27,7 @@ pub use self::load::LoadSummary;
 pub use self::moves::Promotion;
 pub use self::tasks::TickReport;
 use crate::checkpoint;
+use crate::cleaner::{CleanerConfig, LogCleaner};
 use crate::config::LogConfig;
 use crate::context::{LogContext, LogDir};
 use crate::error::{LogDirError, StorageError};
@@ -58,6 +60,8 @@ pub struct LogManagerConfig {
     pub producer_id_expiration_check_interval_ms: i64,
     /// `log.initial.task.delay.ms`
     pub initial_task_delay_ms: i64,
+    /// `log.cleaner.*`
+    pub cleaner: CleanerConfig,
 }
 
 impl LogManagerConfig {
@@ -75,6 +79,7 @@ impl LogManagerConfig {
             producer_id_expiration_ms: 86_400_000,
             producer_id_expiration_check_interval_ms: 600_000,
             initial_task_delay_ms: 30_000,
+            cleaner: CleanerConfig::default(),
         }
     }
 }
@@ -116,6 +121,7 @@ pub struct LogManager {
     creation: Mutex<()>,
     doomed: Mutex<VecDeque<(Duration, Doomed)>>,
     schedule: Mutex<tasks::Schedule>,
+    cleaner: LogCleaner,
 }
 
 /// How a log that is not there is to be made.
@@ -151,6 +157,7 @@ impl LogManager {
             return Err(LogDirError::NoUsableDir(names.join(", ")));
         }
         Ok(LogManager {
+            cleaner: LogCleaner::new(context.env.clone(), config.cleaner.clone()),
             default_config: RwLock::new(config.default_config.clone()),
             schedule: Mutex::new(tasks::Schedule::new(&config, context.env.now().monotonic)),
             context,
@@ -406,6 +413,9 @@ impl LogManager {
                 let mut logs = self.logs.write();
                 [logs.current.remove(partition), logs.future.remove(partition)]
             };
+            if removed.iter().any(Option::is_some) {
+                self.abort_cleaning(partition);
+            }
             for log in removed.into_iter().flatten() {
                 if let Err(e) = self.retire(&log, is_stray, due) {
                     failed.push((partition.clone(), e));
@@ -420,6 +430,7 @@ impl LogManager {
             if let Err(e) = self.fs().sync_dir(dir.path()) {
                 dir.fail("Error while renaming logs in", dir.path(), e);
             }
+            self.forget_in_cleaner_checkpoint(dir);
         }
         self.checkpoint_recovery_points();
         self.checkpoint_log_start_offsets();
@@ -466,7 +477,16 @@ impl LogManager {
             log.lower_recovery_point(offset);
             self.checkpoint_recovery_points();
         }
-        log.truncate_to(offset, now)
+        // Nor must a cleaner look at records that are being cut.
+        let stops_cleaner = offset < log.active_segment_base_offset();
+        if !stops_cleaner {
+            return log.truncate_to(offset, now);
+        }
+        self.abort_and_pause_cleaning(partition);
+        let truncated = log.truncate_to(offset, now);
+        self.truncate_cleaner_checkpoint(&log);
+        self.resume_cleaning(partition);
+        truncated
     }
 
     /// Empties a log and lets it go on at `offset`.
@@ -480,6 +500,10 @@ impl LogManager {
         let Some(log) = self.get_log(partition) else { return Ok(()) };
         log.lower_recovery_point(0);
         self.checkpoint_recovery_points();
-        log.truncate_fully_and_start_at(offset, log_start_offset, now)
+        self.abort_and_pause_cleaning(partition);
+        let truncated = log.truncate_fully_and_start_at(offset, log_start_offset, now);
+        self.truncate_cleaner_checkpoint(&log);
+        self.resume_cleaning(partition);
+        truncated
     }
 }

@@ -149,12 +149,16 @@ impl LogManager {
     /// Applies retention; compacted logs are the cleaner's.
     fn cleanup_logs(&self, now: Time) -> usize {
         let mut deleted = 0;
-        for log in self.all_logs().iter().filter(|log| !log.config().compact) {
-            match log.delete_old_segments(now) {
-                Ok(count) => deleted += count,
-                Err(e) => tracing::warn!("{e}"),
+        self.with_cleaning_paused(|logs| {
+            let futures = logs.iter().filter_map(|log| self.get_future_log(log.topic_partition()));
+            let futures: Vec<Arc<UnifiedLog>> = futures.collect();
+            for log in logs.iter().chain(&futures) {
+                match log.delete_old_segments(now) {
+                    Ok(count) => deleted += count,
+                    Err(e) => tracing::warn!("{e}"),
+                }
             }
-        }
+        });
         deleted
     }
 

@@ -1,6 +1,7 @@
 //! What the integration tests of `storage` share.
 #![allow(dead_code)]
 
+pub mod cleaning;
 pub mod model;
 
 use std::path::{Path, PathBuf};
