@@ -344,3 +344,335 @@ fn options_of_batches_survive() {
     assert_eq!(left.partition_leader_epoch, 4);
     assert_eq!((left.base_timestamp, left.max_timestamp), (1234, 1234));
 }
+
+/// A key per dot: which offsets survive of a log that was written with `records`, compacted with `config`.
+fn survivors(config: LogConfig, change: impl Fn(&mut Node)) -> (Vec<i64>, bool) {
+    let mut node = Node::new(config);
+    change(&mut node);
+    node.roll();
+    let cleaned = node.clean();
+    while node.clean() {}
+    (node.offsets(), cleaned)
+}
+
+#[test]
+fn when_a_log_is_cleaned_depends_on_its_dirt_and_its_age() {
+    let write = |node: &mut Node| {
+        for value in ["1", "2", "3"] {
+            node.append(&[("a", Some(value))]);
+        }
+        node.roll();
+        node.advance_ms(1000);
+        node.append(&[("a", Some("4"))]);
+    };
+    let cases: [(&str, LogConfig, &[i64], bool); 6] = [
+        ("all of it is dirty", LogConfig { min_cleanable_dirty_ratio: 0.5, ..compacted() }, &[3], true),
+        (
+            "a ratio above 1 is never reached",
+            LogConfig { min_cleanable_dirty_ratio: 1.0, ..compacted() },
+            &[0, 1, 2, 3],
+            false,
+        ),
+        (
+            "but the age counts too",
+            LogConfig { min_cleanable_dirty_ratio: 1.0, max_compaction_lag_ms: 999, ..compacted() },
+            &[3],
+            true,
+        ),
+        (
+            "not yet",
+            LogConfig { min_cleanable_dirty_ratio: 1.0, max_compaction_lag_ms: 1000, ..compacted() },
+            &[0, 1, 2, 3],
+            false,
+        ),
+        ("young records wait", LogConfig { min_compaction_lag_ms: 500, ..compacted() }, &[2, 3], true),
+        ("all are young", LogConfig { min_compaction_lag_ms: 2000, ..compacted() }, &[0, 1, 2, 3], false),
+    ];
+    for (name, config, expected, cleaned) in cases {
+        assert_eq!(survivors(config, write), (expected.to_vec(), cleaned), "{name}");
+    }
+}
+
+#[test]
+fn the_filthiest_log_comes_first() {
+    let mut node = Node::new(compacted());
+    node.append(&[("a", Some("1"))]);
+    node.compact();
+    for value in ["2", "3", "4"] {
+        node.append(&[("a", Some(value))]);
+    }
+    node.roll();
+    let params = storage::CreateParams {
+        config: std::sync::Arc::new(compacted()),
+        topic_id: None,
+        is_new: true,
+        directory_id: None,
+    };
+    let other = record::TopicPartition::new("other", 0);
+    let other = node.manager.get_or_create_log(&other, params, node.now()).unwrap();
+    let batch = keyed(BatchOptions::default(), 1000, &[("a", Some("1"))]);
+    for _ in 0..3 {
+        other.append_as_leader(node.now(), batch.clone(), 0, AppendOrigin::Client).unwrap();
+    }
+    other.update_high_watermark(3);
+    other.roll_segment(node.now()).unwrap();
+    assert!(node.clean());
+    assert_eq!(node.manager.cleaner_checkpoint(&other), Some(3), "it is dirty from its start");
+    assert_eq!(node.checkpoint(), Some(1));
+    assert!(node.clean());
+    assert_eq!(node.checkpoint(), Some(4));
+}
+
+#[test]
+fn a_small_map_cleans_a_log_piece_by_piece() {
+    let config = storage::CleanerConfig { dedupe_buffer_size: 24 * 11, ..storage::CleanerConfig::default() };
+    let Node { sim, log, manager, .. } = Node::new(compacted());
+    drop((log, manager));
+    sim.fs.kill();
+    let mut node = Node::start(sim, compacted(), config);
+    let keys: Vec<String> = (0..35).map(|i| i.to_string()).collect();
+    for round in 0..2 {
+        for key in &keys {
+            node.append(&[(key, Some(&format!("{key} in {round}")))]);
+        }
+    }
+    let expected = node.last_values();
+    node.roll();
+    let mut rounds = 0;
+    while node.clean() {
+        rounds += 1;
+        assert_eq!(node.last_values(), expected);
+    }
+    assert!(rounds > 5, "{rounds} rounds");
+    assert_eq!((node.checkpoint(), node.offsets()), (Some(70), (35..70).collect()));
+}
+
+#[test]
+fn batches_larger_than_the_buffers_are_cleaned() {
+    let config = storage::CleanerConfig { io_buffer_size: 1, ..storage::CleanerConfig::default() };
+    let Node { sim, log, manager, .. } = Node::new(compacted());
+    drop((log, manager));
+    sim.fs.kill();
+    let mut node = Node::start(sim, compacted(), config);
+    let large = "v".repeat(700_000);
+    node.append(&[("a", Some(&large)), ("b", Some("1"))]);
+    node.append(&[("a", Some("1"))]);
+    node.append(&[("c", Some(&large))]);
+    node.compact();
+    assert_eq!(node.offsets(), [1, 2, 3]);
+    assert_eq!(node.records()[2].value.as_ref().map(Vec::len), Some(700_000));
+}
+
+#[test]
+fn what_goes_beyond_the_rate_is_slept_for() {
+    let config =
+        storage::CleanerConfig { max_io_bytes_per_second: 100_000.0, ..storage::CleanerConfig::default() };
+    let Node { sim, log, manager, .. } = Node::new(compacted());
+    drop((log, manager));
+    sim.fs.kill();
+    let mut node = Node::start(sim, compacted(), config);
+    let value = "v".repeat(10_000);
+    for key in 0..100 {
+        node.append(&[(&key.to_string(), Some(&value))]);
+    }
+    node.roll();
+    let before = node.now().monotonic;
+    node.advance_ms(400);
+    assert!(node.clean());
+    let took = (node.now().monotonic - before).as_secs_f64();
+    // A buffer of 262,144 bytes was read when the rate was looked at; no virtual time passes but by sleeping.
+    assert!((2.5..2.8).contains(&took), "{took} s");
+    node.manager.reconfigure_cleaner(storage::CleanerConfig::default());
+    for _ in 0..5 {
+        node.append(&[("0", Some(&value))]);
+    }
+    node.roll();
+    let before = node.now().monotonic;
+    assert!(node.clean());
+    assert_eq!(node.now().monotonic, before, "a new rate counts at once");
+}
+
+#[test]
+fn a_damaged_batch_makes_a_log_uncleanable_and_stays_as_it_is() {
+    let mut node = Node::new(compacted());
+    node.append(&[("a", Some("1"))]);
+    node.append(&[("a", Some("2"))]);
+    node.roll();
+    let path = std::path::Path::new("/data/topic-0/00000000000000000000.log");
+    let size = node.log.segments()[0].size() as usize;
+    node.sim.fs.corrupt(path, size - 2, b"X");
+    assert!(!node.clean());
+    assert_eq!(node.manager.uncleanable_partitions(node.log.log_dir()), [common::cleaning::partition()]);
+    assert!(!node.clean(), "it is left alone");
+    assert_eq!(node.log.segments()[0].size() as usize, size);
+    assert!(!node.files().iter().any(|name| name.ends_with(".cleaned")));
+    assert!(!node.log.log_dir().is_offline());
+    let partition = common::cleaning::partition();
+    node.manager.async_delete(&[partition], false, node.now());
+    node.clean();
+    assert!(node.manager.uncleanable_partitions(node.log.log_dir()).is_empty(), "forgotten with the log");
+}
+
+#[test]
+fn compact_and_delete_together() {
+    let config = LogConfig { delete: true, retention_ms: 10_000, segment_size_bytes: 200, ..compacted() };
+    let mut node = Node::new(config);
+    for i in 0..10 {
+        node.append(&[("a", Some("1")), (&format!("key {i}"), Some("1"))]);
+        node.advance_ms(1000);
+    }
+    node.roll();
+    node.advance_ms(4500);
+    node.manager.tick(node.now());
+    assert_eq!(node.log.log_start_offset(), 0, "retention of compacted logs is the cleaner's");
+    while node.clean() {}
+    let start = node.log.log_start_offset();
+    assert!(start > 0 && start < 18, "{start}");
+    let kept = node.records();
+    assert!(kept.iter().all(|record| record.offset >= start));
+    assert_eq!(kept.iter().filter(|record| record.key.as_deref() == Some(b"a")).count(), 1);
+    node.append(&[("a", Some("2"))]);
+    node.compact();
+    assert!(node.checkpoint() > Some(start));
+}
+
+#[test]
+fn truncation_and_deletion_keep_the_checkpoint_right() {
+    let mut node = Node::new(compacted());
+    for value in ["1", "2", "3"] {
+        node.append(&[("a", Some(value))]);
+    }
+    node.compact();
+    assert_eq!(node.checkpoint(), Some(3));
+    let partition = common::cleaning::partition();
+    node.manager.truncate_to(&partition, 2, node.now()).unwrap();
+    assert_eq!(node.checkpoint(), Some(0), "the active segment is dirty again");
+    node.append(&[("a", Some("4"))]);
+    node.compact();
+    assert_eq!((node.offsets(), node.checkpoint()), (vec![2], Some(3)));
+    node.manager.abort_and_pause_cleaning(&partition);
+    node.append(&[("a", Some("5"))]);
+    node.roll();
+    assert!(!node.clean(), "paused");
+    node.manager.resume_cleaning(&partition);
+    assert!(node.clean());
+    node.manager.async_delete(&[partition], false, node.now());
+    let path = std::path::Path::new("/data/cleaner-offset-checkpoint");
+    assert_eq!(env::read_file(&*node.sim.env().fs, path, 100).unwrap(), b"0\n0\n");
+}
+
+#[test]
+fn a_nonsensical_checkpoint_begins_at_the_logs_start() {
+    for checkpoint in ["0\n1\ntopic 0 99\n", "0\n1\ntopic 0 -5\n", "not a checkpoint"] {
+        let node = Node::new(compacted());
+        for value in ["1", "2", "3"] {
+            node.append(&[("a", Some(value))]);
+        }
+        node.roll();
+        let Node { sim, log, manager, .. } = node;
+        manager.shutdown(env::Clock::now(&*sim.clock), 1).unwrap();
+        drop((log, manager));
+        let path = std::path::Path::new("/data/cleaner-offset-checkpoint");
+        env::write_atomic(&*sim.fs, path, checkpoint.as_bytes(), true).unwrap();
+        let mut node = Node::start(sim, compacted(), storage::CleanerConfig::default());
+        node.log.update_high_watermark(3);
+        assert!(node.clean(), "{checkpoint:?}");
+        assert_eq!((node.offsets(), node.checkpoint()), (vec![2], Some(3)), "{checkpoint:?}");
+    }
+}
+
+/// One v0 or v1 message in front of its offset.
+fn old_message(
+    magic: i8,
+    offset: i64,
+    timestamp: i64,
+    attributes: u8,
+    key: Option<&[u8]>,
+    value: Option<&[u8]>,
+) -> Vec<u8> {
+    let mut body = vec![magic as u8, attributes];
+    if magic == 1 {
+        body.extend_from_slice(&timestamp.to_be_bytes());
+    }
+    for field in [key, value] {
+        body.extend_from_slice(&field.map_or(-1, |field| field.len() as i32).to_be_bytes());
+        body.extend_from_slice(field.unwrap_or_default());
+    }
+    let mut message = offset.to_be_bytes().to_vec();
+    message.extend_from_slice(&(body.len() as i32 + 4).to_be_bytes());
+    message.extend_from_slice(&record::crc::crc32(&body).to_be_bytes());
+    message.extend_from_slice(&body);
+    message
+}
+
+/// Segments of an upgraded cluster: the reference writes what is left of them as v2.
+#[test]
+fn old_formats_are_compacted_into_v2() {
+    let Node { sim, log, manager, .. } = Node::new(compacted());
+    drop((log, manager));
+    sim.fs.kill();
+    let gzip = {
+        let mut inner = Vec::new();
+        for (relative, key, value) in [(0, "a", Some("5")), (1, "b", Some("6")), (2, "c", None)] {
+            let value = value.map(str::as_bytes);
+            inner.extend(old_message(1, relative, 2000 + relative, 0, Some(key.as_bytes()), value));
+        }
+        let mut compressed = Vec::new();
+        let gzip = Compression::Gzip(Compression::GZIP_DEFAULT_LEVEL);
+        record::Codecs::compress(&compression::KafkaCodecs, gzip, 1, &inner, &mut compressed).unwrap();
+        old_message(1, 7, 2002, 1, None, Some(&compressed))
+    };
+    let mut bytes = Vec::new();
+    bytes.extend(old_message(0, 0, -1, 0, Some(b"a"), Some(b"1")));
+    bytes.extend(old_message(0, 1, -1, 0, Some(b"z"), Some(b"2")));
+    bytes.extend(old_message(1, 2, 1000, 0, Some(b"b"), Some(b"3")));
+    bytes.extend(old_message(1, 3, 1001, 0, None, Some(b"no key")));
+    bytes.extend(old_message(1, 4, 1002, 0, Some(b"d"), None));
+    bytes.extend(gzip);
+    let path = std::path::Path::new("/data/topic-0/00000000000000000000.log");
+    let file = env::FileSystem::open(&*sim.fs, path, env::OpenMode::Truncate).unwrap();
+    file.write_at(&bytes, 0).unwrap();
+    file.sync_all().unwrap();
+    let mut node = Node::start(sim, compacted(), storage::CleanerConfig::default());
+    assert_eq!(node.log.log_end_offset(), 8);
+    node.log.update_high_watermark(8);
+    node.append(&[("b", Some("8"))]);
+    node.compact();
+    // z, the tombstones of d and c, a, and the new b.
+    assert_eq!(node.offsets(), [1, 4, 5, 7, 8]);
+    let shape: Vec<(i8, i64, i64, i32)> =
+        node.batches().iter().map(|b| (b.magic, b.base_offset, b.last_offset(), b.count)).collect();
+    assert_eq!(shape, [(2, 1, 1, 1), (2, 4, 4, 1), (2, 5, 7, 2), (2, 8, 8, 1)]);
+    let timestamps: Vec<i64> = node.records().iter().take(4).map(|record| record.timestamp).collect();
+    assert_eq!(timestamps, [-1, 1002, 2000, 2002]);
+    let compressed = node.batches()[2];
+    assert_eq!(compressed.compression_type(), Some(record::CompressionType::Gzip));
+    assert!(compressed.delete_horizon_ms().is_some() && node.batches()[1].delete_horizon_ms().is_some());
+    for offset in 0..=8 {
+        let read = node.log.read(offset, 1, FetchIsolation::LogEnd, true).unwrap();
+        let next = [1, 4, 5, 8].into_iter().zip([1, 4, 7, 8]).find(|(_, last)| *last >= offset).unwrap();
+        assert_eq!(read.fetch_offset.message_offset, next.0, "fetch at {offset}");
+    }
+}
+
+#[test]
+fn readers_go_on_in_segments_that_are_replaced_under_them() {
+    let mut node = Node::new(LogConfig { segment_size_bytes: 400, ..compacted() });
+    for i in 0..30 {
+        node.append(&[("a", Some(&format!("{i}"))), ("b", Some(&format!("{i}")))]);
+    }
+    let held: Vec<_> = (0..60)
+        .map(|offset| node.log.read(offset, 1 << 20, FetchIsolation::LogEnd, true).unwrap().records.unwrap())
+        .collect();
+    let before: Vec<_> = held.iter().map(|slice| slice.read().unwrap()).collect();
+    node.compact();
+    node.append(&[("c", Some("1"))]);
+    node.compact();
+    for (slice, before) in held.iter().zip(before) {
+        assert_eq!(slice.read().unwrap(), before, "a region that was found stays readable");
+    }
+    assert_eq!(node.offsets(), [58, 59, 60]);
+    node.advance_ms(1001);
+    node.manager.tick(node.now());
+    assert_eq!(node.offsets(), [58, 59, 60]);
+}

@@ -24,6 +24,7 @@ use crate::error::{StorageError, invalid_data};
 use crate::index::relative_offset;
 use crate::log::{LastRecord, UnifiedLog};
 use crate::segment::LogSegment;
+use crate::txn_index::AbortedTxn;
 
 /// How long a throttled cleaner sleeps before it looks whether it is still wanted.
 const LONGEST_NAP: Duration = Duration::from_millis(100);
@@ -97,6 +98,11 @@ impl Job<'_> {
             }
             self.host.sleep(left.min(LONGEST_NAP));
         }
+    }
+
+    /// Also those that end below the log's start, which a power cut may set back: their records must not count then.
+    fn aborted_transactions(&self, start: i64, end: i64) -> io::Result<Vec<AbortedTxn>> {
+        self.log.aborted_transactions(0, start, end)
     }
 
     fn failed(&self, error: io::Error) -> CleanFailure {
@@ -226,7 +232,7 @@ impl CleanerThread {
         self.map.reset(u64::try_from(end.saturating_sub(start)).unwrap_or(0));
         let dirty = job.log.log_segments(start, end);
         let mut transactions = CleanedTransactionMetadata::default();
-        let aborted = job.log.aborted_transactions(start, end).map_err(|e| job.failed(e))?;
+        let aborted = job.aborted_transactions(start, end).map_err(|e| job.failed(e))?;
         transactions.add_aborted_transactions(aborted);
         for (i, segment) in dirty.iter().enumerate() {
             if self.map_segment(job, segment, start, &mut transactions)? {
@@ -387,7 +393,7 @@ impl CleanerThread {
             Some(base) => base,
             None => segment.read_next_offset(fs).map_err(|e| job.failed(e))?,
         };
-        let aborted = log.aborted_transactions(segment.base_offset(), upper_bound);
+        let aborted = job.aborted_transactions(segment.base_offset(), upper_bound);
         group.transactions.add_aborted_transactions(aborted.map_err(|e| job.failed(e))?);
         let modified_ms = segment.last_modified_ms(fs).map_err(|e| job.failed(e))?;
         let rules = SegmentRules {

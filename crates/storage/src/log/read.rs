@@ -226,11 +226,15 @@ impl UnifiedLog {
         start_offset: i64,
         upper_bound: i64,
     ) -> Result<Vec<AbortedTxn>, ReadError> {
-        self.aborted_transactions(start_offset, upper_bound).map_err(|e| self.read_failure(e))
+        // From the log's start: a transaction that began before `start_offset` may end behind it.
+        self.aborted_transactions(self.log_start_offset(), start_offset, upper_bound)
+            .map_err(|e| self.read_failure(e))
     }
 
+    /// Those that end at or behind `least_end`, from the indexes of the segments from the one of `start_offset` on.
     pub(crate) fn aborted_transactions(
         &self,
+        least_end: i64,
         start_offset: i64,
         upper_bound: i64,
     ) -> io::Result<Vec<AbortedTxn>> {
@@ -238,8 +242,7 @@ impl UnifiedLog {
         let mut aborted = Vec::new();
         if let Some(floor) = Self::floor_segment(&segments, start_offset) {
             let segments = segments.get(floor..).unwrap_or_default();
-            // From the log's start: a transaction that began before `start_offset` may end behind it.
-            self.collect_from(segments, self.log_start_offset(), upper_bound, &mut aborted)?;
+            self.collect_from(segments, least_end, upper_bound, &mut aborted)?;
         }
         Ok(aborted)
     }

@@ -55,15 +55,31 @@ impl LogManager {
         self.resume_cleaning(partition);
     }
 
+    /// What an earlier stay of a partition in a directory left in its checkpoint says nothing about a log that is made
+    /// there now.
+    pub(super) fn drop_cleaner_checkpoint(&self, partition: &TopicPartition, dir: &LogDir) {
+        if self.has_cleaner() {
+            self.update_cleaner_checkpoint(dir, |offsets| {
+                offsets.remove(partition);
+            });
+        }
+    }
+
     /// A partition's log is in another directory from now on: what is known of its cleaning goes along.
-    pub fn alter_cleaner_checkpoint_dir(&self, partition: &TopicPartition, from: &LogDir, to: &LogDir) {
+    pub(super) fn alter_cleaner_checkpoint_dir(
+        &self,
+        partition: &TopicPartition,
+        from: &LogDir,
+        to: &LogDir,
+    ) {
         if !self.has_cleaner() {
             return;
         }
-        if let Some(offset) = self.cleaner.manager.checkpointed(from, partition) {
-            self.update_cleaner_checkpoint(from, |offsets| {
-                offsets.remove(partition);
-            });
+        let offset = self.cleaner.manager.checkpointed(from, partition);
+        self.update_cleaner_checkpoint(from, |offsets| {
+            offsets.remove(partition);
+        });
+        if let Some(offset) = offset {
             self.update_cleaner_checkpoint(to, |offsets| {
                 offsets.insert(partition.clone(), offset);
             });
@@ -142,7 +158,8 @@ impl LogManager {
         cleaned
     }
 
-    /// Compacted logs that can be cleaned or have old segments deleted now.
+    /// Compacted logs that can be cleaned or have old segments deleted now. A log that is being copied to another
+    /// directory waits: the copy is to hold what the checkpoint says.
     fn free_compacted_logs(&self) -> Vec<Arc<UnifiedLog>> {
         let manager = &self.cleaner.manager;
         let mut logs = self.logs();
@@ -151,6 +168,7 @@ impl LogManager {
             let partition = log.topic_partition();
             log.config().compact
                 && !dir.is_offline()
+                && self.get_future_log(partition).is_none()
                 && manager.is_free(partition)
                 && !manager.is_uncleanable(dir.path(), partition)
         });
@@ -158,7 +176,6 @@ impl LogManager {
     }
 
     fn grab_filthiest_log(&self, now: Time) -> Option<LogToClean> {
-        let manager = &self.cleaner.manager;
         let mut filthiest: Option<LogToClean> = None;
         for log in self.free_compacted_logs() {
             let last_clean = self.cleaner_checkpoint(&log);
@@ -180,8 +197,20 @@ impl LogManager {
                 filthiest = Some(cleanable);
             }
         }
-        // Another thread may have taken it meanwhile; it is cleaned then.
-        filthiest.filter(|cleanable| manager.begin(cleanable.log.topic_partition()))
+        filthiest.filter(|cleanable| self.begin_cleaning(&cleanable.log))
+    }
+
+    /// False when the log is no longer free: another thread has it, or it began to move.
+    fn begin_cleaning(&self, log: &UnifiedLog) -> bool {
+        let partition = log.topic_partition();
+        if !self.cleaner.manager.begin(partition) {
+            return false;
+        }
+        let moves = self.get_future_log(partition).is_some();
+        if moves {
+            self.cleaner.manager.end(partition);
+        }
+        !moves
     }
 
     fn note_failure(&self, log: &UnifiedLog, error: std::io::Error) {
@@ -277,7 +306,7 @@ impl LogManager {
     /// Retention of logs with `cleanup.policy=compact,delete`, and of what lies below a compacted log's start.
     fn delete_old_segments_of_compacted_logs(&self, host: &dyn CleanerHost, now: Time) {
         for log in self.free_compacted_logs() {
-            if host.is_stopping() || !self.cleaner.manager.begin(log.topic_partition()) {
+            if host.is_stopping() || !self.begin_cleaning(&log) {
                 continue;
             }
             let _release = Release { manager: self, partition: log.topic_partition() };

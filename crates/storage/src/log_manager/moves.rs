@@ -85,7 +85,10 @@ impl LogManager {
         };
         let log = self.create_in(dir, &name, partition, &params, now)?;
         self.preferred.lock().remove(partition);
+        self.drop_cleaner_checkpoint(partition, dir);
         self.logs.write().future.insert(partition.clone(), log.clone());
+        // No cleaner begins with a log that has a future one.
+        self.abort_cleaning(partition);
         tracing::info!(target: "kafka.log.LogManager", "Created future log for partition {partition} in {}", dir.path().display());
         Ok(log)
     }
@@ -118,11 +121,14 @@ impl LogManager {
         if !current.hand_over_to(&future, (&name, &deleted), max_tail, now)? {
             return Ok(Promotion::Behind);
         }
+        self.abort_and_pause_cleaning(partition);
         {
             let mut logs = self.logs.write();
             logs.future.remove(partition);
             logs.current.insert(partition.clone(), future.clone());
         }
+        self.alter_cleaner_checkpoint_dir(partition, current.log_dir(), future.log_dir());
+        self.resume_cleaning(partition);
         // The new name first: whatever happens to the other one, the assignment leads to this.
         self.sync_names(future.log_dir())?;
         current.close_quietly();
