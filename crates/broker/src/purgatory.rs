@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use replication::fetch_session::FetchContext;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 /// What a fetch asks besides its partitions.
@@ -84,10 +84,16 @@ impl Watchers {
         }
         waiting.push(fetch.clone());
         self.occupied.store(true, Ordering::SeqCst);
+        drop(waiting);
+        // With the fence of `snapshot`: either the appender sees this watcher, or the watcher, who reads once more
+        // after this, sees what was appended.
+        fence(Ordering::SeqCst);
     }
 
-    /// The fetches that wait here now. They stay listed until they are answered.
+    /// The fetches that wait here now; to be called after the new end is published. They stay listed until they are
+    /// answered.
     pub(crate) fn snapshot(&self) -> Vec<Arc<DelayedFetch>> {
+        fence(Ordering::SeqCst);
         if !self.occupied.load(Ordering::SeqCst) {
             return Vec::new();
         }

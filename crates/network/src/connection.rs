@@ -1,7 +1,9 @@
-//! One connection: read a frame, have it handled, write the answer, again.
+//! One connection: read a frame, have it handled, write the answer, again; between two requests it may move to another
+//! event loop.
 
 use crate::frame::FrameReader;
 use crate::listener::ListenerShared;
+use crate::loops::Place;
 use crate::outgoing;
 use crate::registry::{Mailbox, RequestId};
 use crate::{Handled, Peer, Service};
@@ -45,18 +47,54 @@ impl<S: Service> Drop for SessionGuard<S> {
     }
 }
 
-pub(crate) async fn run<S: Service>(
-    mut guard: SessionGuard<S>,
-    mut stream: TcpStream,
+/// A connection between two requests.
+pub(crate) struct Connection<S: Service> {
+    guard: SessionGuard<S>,
     remote: SocketAddr,
     mailbox: Arc<Mailbox>,
-) {
-    let shared = guard.shared.clone();
-    let end = serve(&shared, &mut stream, &mut guard, &mailbox).await;
-    if let End::Refused(reason) = end
-        && let Some(suppressed) = shared.warn_limit.admit()
-    {
-        tracing::warn!(target: "org.apache.kafka.common.network.Selector", "[{}] Closing connection from {remote}: {reason}{}", shared.name, Suppressed(suppressed));
+    reader: FrameReader,
+    /// Counts its requests.
+    sequence: u64,
+}
+
+/// Why a connection's task ended.
+enum Outcome {
+    End(End),
+    /// It goes on at another place.
+    Move(Place),
+}
+
+impl<S: Service> Connection<S> {
+    pub(crate) fn new(guard: SessionGuard<S>, remote: SocketAddr, mailbox: Arc<Mailbox>) -> Self {
+        let reader = FrameReader::new(guard.shared.limits.max_request_bytes);
+        Connection { guard, remote, mailbox, reader, sequence: 0 }
+    }
+
+    /// Starts its task at the place; until the task runs, nobody watches the socket.
+    pub(crate) fn start(self, stream: std::net::TcpStream, place: Place) {
+        let Some(handle) = place.handle().cloned() else { return };
+        let (shared, id) = (self.guard.shared.clone(), self.guard.connection_id);
+        let task = handle.spawn(self.run(stream, place));
+        shared.connections.set_abort(id, task.abort_handle());
+    }
+
+    async fn run(mut self, stream: std::net::TcpStream, mut place: Place) {
+        let outcome = match TcpStream::from_std(stream) {
+            Ok(mut stream) => match serve(&mut self, &mut stream, &mut place).await {
+                Outcome::Move(next) => match stream.into_std() {
+                    Ok(stream) => return self.start(stream, next),
+                    Err(error) => Outcome::End(End::Refused(format!("moving it failed: {error}"))),
+                },
+                end => end,
+            },
+            Err(error) => Outcome::End(End::Refused(format!("watching it failed: {error}"))),
+        };
+        let shared = &self.guard.shared;
+        if let Outcome::End(End::Refused(reason)) = outcome
+            && let Some(suppressed) = shared.warn_limit.admit()
+        {
+            tracing::warn!(target: "org.apache.kafka.common.network.Selector", "[{}] Closing connection from {}: {reason}{}", shared.name, self.remote, Suppressed(suppressed));
+        }
     }
 }
 
@@ -69,39 +107,41 @@ impl std::fmt::Display for Suppressed {
 }
 
 async fn serve<S: Service>(
-    shared: &ListenerShared<S>,
+    connection: &mut Connection<S>,
     stream: &mut TcpStream,
-    guard: &mut SessionGuard<S>,
-    mailbox: &Mailbox,
-) -> End {
+    place: &mut Place,
+) -> Outcome {
+    let shared = connection.guard.shared.clone();
     let (mut incoming, stream) = stream.split();
     let stream: &TcpStream = stream.as_ref();
-    let mut reader = FrameReader::new(shared.limits.max_request_bytes);
-    let mut sequence = 0;
+    let Connection { guard, mailbox, reader, sequence, .. } = connection;
     loop {
-        let frame = match next_frame(shared, &mut incoming, &mut reader, mailbox).await {
+        let frame = match next_frame(&shared, &mut incoming, reader, mailbox).await {
             Ok(frame) => frame,
-            Err(end) => return end,
+            Err(end) => return Outcome::End(end),
         };
-        sequence += 1;
-        mailbox.expect(sequence);
-        let Some(session) = guard.session.as_mut() else { return End::Peer };
-        let request = RequestId { connection: guard.connection_id, sequence };
+        *sequence += 1;
+        mailbox.expect(*sequence);
+        let Some(session) = guard.session.as_mut() else { return Outcome::End(End::Peer) };
+        let request = RequestId { connection: guard.connection_id, sequence: *sequence };
         let reply = match shared.service.handle(session, request, frame) {
             Handled::Reply(reply) => Some(reply),
             Handled::NoReply => None,
             Handled::Deferred => mailbox.take().await,
-            Handled::Close(reason) => return End::Refused(reason),
+            Handled::Close(reason) => return Outcome::End(End::Refused(reason)),
         };
         if let Some(reply) = reply
             && let Err(error) = outgoing::write(stream, reply).await
         {
-            return match error.kind() {
+            return Outcome::End(match error.kind() {
                 io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => End::Peer,
                 _ => End::Refused(format!("writing the answer failed: {error}")),
-            };
+            });
         }
         mailbox.last_active_s.store(shared.uptime_s(), Ordering::Relaxed);
+        if let Some(next) = place.after_request() {
+            return Outcome::Move(next);
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Listeners, framing and socket writes: the part of the shell that turns bytes into request frames and back.
 //!
-//! Owns: accept loops, per-connection read and write loops, the registry that delivers late replies, connection
+//! Owns: the threads of connections, accept loops, per-connection read and write loops, the registry that delivers late replies, connection
 //! limits and the idle sweeper. It decides nothing about requests: a [`Service`] does.
 //!
 //! Invariants
@@ -15,12 +15,14 @@
 mod connection;
 mod frame;
 mod listener;
+mod loops;
 mod outgoing;
 mod registry;
 mod warn_limit;
 
 pub use frame::{FrameError, FrameReader};
 pub use listener::{BindError, Limits, Listener, ListenerConfig};
+pub use loops::{LoopThreads, Loops};
 pub use outgoing::{FileRange, OutChunk, Outgoing};
 pub use registry::{Connections, RequestId};
 

@@ -1,6 +1,7 @@
 //! A bound port: accepting, connection limits and the idle sweep.
 
-use crate::connection::{self, SessionGuard};
+use crate::connection::{Connection, SessionGuard};
+use crate::loops::Loops;
 use crate::registry::Connections;
 use crate::warn_limit::WarnLimit;
 use crate::{Peer, Service};
@@ -86,6 +87,7 @@ pub(crate) struct ListenerShared<S> {
     pub(crate) service: Arc<S>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) limits: Limits,
+    loops: Arc<Loops>,
     pub(crate) warn_limit: WarnLimit,
     started: Instant,
 }
@@ -120,12 +122,14 @@ impl Listener {
         &self.name
     }
 
-    /// Starts accepting. Ends when the returned task is aborted.
+    /// Starts accepting, on the caller's runtime; connections live on the loops. Ends when the returned tasks are
+    /// aborted.
     pub fn start<S: Service>(
         self,
         service: Arc<S>,
         connections: Arc<Connections>,
         limits: Limits,
+        loops: Arc<Loops>,
     ) -> io::Result<Vec<JoinHandle<()>>> {
         let socket = TcpListener::from_std(self.socket)?;
         let shared = Arc::new(ListenerShared {
@@ -133,6 +137,7 @@ impl Listener {
             service,
             connections,
             limits,
+            loops,
             warn_limit: WarnLimit::default(),
             started: Instant::now(),
         });
@@ -183,7 +188,11 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(100);
 async fn accept<S: Service>(shared: Arc<ListenerShared<S>>, socket: TcpListener) {
     loop {
         match socket.accept().await {
-            Ok((stream, remote)) => admit(&shared, stream, remote),
+            Ok((stream, remote)) => {
+                if let Err(error) = admit(&shared, stream, remote) {
+                    tracing::debug!(target: "kafka.network.Acceptor", "[{}] Connection from {remote} ended at once: {error}", shared.name);
+                }
+            }
             Err(error) => {
                 if let Some(suppressed) = shared.warn_limit.admit() {
                     tracing::error!(target: "kafka.network.Acceptor", "[{}] Accepting a connection failed: {error} ({suppressed} similar lines suppressed). If the message says too many open files, raise the limit (ulimit -n).", shared.name);
@@ -194,7 +203,11 @@ async fn accept<S: Service>(shared: Arc<ListenerShared<S>>, socket: TcpListener)
     }
 }
 
-fn admit<S: Service>(shared: &Arc<ListenerShared<S>>, stream: TcpStream, remote: SocketAddr) {
+fn admit<S: Service>(
+    shared: &Arc<ListenerShared<S>>,
+    stream: TcpStream,
+    remote: SocketAddr,
+) -> io::Result<()> {
     let limits = &shared.limits;
     let refusal = if shared.connections.count_of(remote.ip()) >= limits.max_connections_per_ip {
         Some(format!(
@@ -210,7 +223,7 @@ fn admit<S: Service>(shared: &Arc<ListenerShared<S>>, stream: TcpStream, remote:
         if shared.warn_limit.admit().is_some() {
             tracing::info!(target: "kafka.network.ConnectionQuotas", "[{}] Rejected connection from {remote}: {reason}", shared.name);
         }
-        return;
+        return Ok(());
     }
     let _ = stream.set_nodelay(true);
     let options = socket2::SockRef::from(&stream);
@@ -222,8 +235,10 @@ fn admit<S: Service>(shared: &Arc<ListenerShared<S>>, stream: TcpStream, remote:
     mailbox.last_active_s.store(shared.uptime_s(), std::sync::atomic::Ordering::Relaxed);
     let local = stream.local_addr().unwrap_or(remote);
     let peer = Peer { connection_id: id, listener: shared.name.clone(), remote, local };
-    let task = tokio::spawn(connection::run(SessionGuard::open(shared, peer), stream, remote, mailbox));
-    shared.connections.set_abort(id, task.abort_handle());
+    let guard = SessionGuard::open(shared, peer);
+    // Its readiness is watched by the loop it lives on, from here on.
+    Connection::new(guard, remote, mailbox).start(stream.into_std()?, shared.loops.place());
+    Ok(())
 }
 
 async fn sweep<S: Service>(shared: Arc<ListenerShared<S>>, idle: Duration) {

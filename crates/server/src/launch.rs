@@ -8,7 +8,7 @@ use crate::threads::Threads;
 use broker::{ListenerRole, Node, NodeEvent, StartOptions};
 use config::{ConfigWarning, Endpoint, Properties, ServerConfig};
 use env::Env;
-use network::{Limits, Listener, ListenerConfig};
+use network::{Limits, Listener, ListenerConfig, Loops};
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -73,8 +73,8 @@ fn serve(launch: Launch, env: Env) -> Result<(), String> {
     if let Some(cluster_id) = &launch.format_when_new {
         broker::format_when_new(&env, &config, cluster_id)?;
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_name("network")
+    // Accepts, and waits for signals and events; connections live on loops of their own.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| format!("The runtime cannot start: {error}"))?;
@@ -197,8 +197,16 @@ async fn serve_on(env: Env, config: ServerConfig, print_ports: bool) -> Result<(
     };
     let node = Arc::new(opening.await.map_err(|error| error.to_string())??);
     let threads = Threads::start(&node, &shell).map_err(|error| error.to_string())?;
-    let mut sockets =
-        Sockets { node: node.clone(), shell: shell.clone(), limits, waiting: bound, tasks: Vec::new() };
+    let (loops, loop_threads) = Loops::start(network_loops())
+        .map_err(|error| format!("The network threads cannot start: {error}"))?;
+    let mut sockets = Sockets {
+        node: node.clone(),
+        shell: shell.clone(),
+        limits,
+        loops,
+        waiting: bound,
+        tasks: Vec::new(),
+    };
     sockets.start(ListenerRole::Controller)?;
     let outcome = run_until_stopped(&node, &mut sockets, &mut stop, &mut events).await;
     if outcome.is_ok() {
@@ -208,6 +216,7 @@ async fn serve_on(env: Env, config: ServerConfig, print_ports: bool) -> Result<(
         task.abort();
     }
     shell.connections.close_all();
+    tokio::task::spawn_blocking(move || loop_threads.stop()).await.map_err(|error| error.to_string())?;
     threads.stop();
     if outcome.is_ok() {
         let closing = node.clone();
@@ -215,6 +224,11 @@ async fn serve_on(env: Env, config: ServerConfig, print_ports: bool) -> Result<(
         tracing::info!(target: "kafka.server.BrokerServer", "[BrokerServer id={node_id}] shut down completed");
     }
     outcome
+}
+
+/// One per core; at least two, so that a long request does not hold up every other connection.
+fn network_loops() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from).max(2)
 }
 
 /// The signals that end the process.
@@ -237,6 +251,7 @@ struct Sockets {
     node: Arc<Node>,
     shell: Arc<Shell>,
     limits: Limits,
+    loops: Arc<Loops>,
     waiting: Vec<Bound>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -251,7 +266,12 @@ impl Sockets {
             let service = Arc::new(NodeService { node: self.node.clone(), role });
             let name = listener.name().clone();
             let address = listener.local_addr();
-            let started = listener.start(service, self.shell.connections.clone(), self.limits.clone());
+            let started = listener.start(
+                service,
+                self.shell.connections.clone(),
+                self.limits.clone(),
+                self.loops.clone(),
+            );
             self.tasks.extend(started.map_err(|error| format!("Listener {name}: {error}"))?);
             let kind = if role == ListenerRole::Broker { "BROKER" } else { "CONTROLLER" };
             tracing::info!(target: "kafka.network.SocketServer", "[SocketServer listenerType={kind}, nodeId={}] Accepting connections on {name}://{address}", self.node.node_id());
