@@ -16,6 +16,9 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::ReadHalf;
 
+/// A peer that sends requests faster than they are handled lets others have their turn after so many of them.
+const REQUESTS_IN_A_ROW: u32 = 16;
+
 /// Why a connection's loop ended.
 enum End {
     /// The peer closed or reset; nothing to say.
@@ -115,8 +118,9 @@ async fn serve<S: Service>(
     let (mut incoming, stream) = stream.split();
     let stream: &TcpStream = stream.as_ref();
     let Connection { guard, mailbox, reader, sequence, .. } = connection;
+    let mut in_a_row = 0;
     loop {
-        let frame = match next_frame(&shared, &mut incoming, reader, mailbox).await {
+        let frame = match next_frame(&shared, &mut incoming, reader, mailbox, &mut in_a_row).await {
             Ok(frame) => frame,
             Err(end) => return Outcome::End(end),
         };
@@ -150,11 +154,18 @@ async fn next_frame<S: Service>(
     incoming: &mut ReadHalf<'_>,
     reader: &mut FrameReader,
     mailbox: &Mailbox,
+    in_a_row: &mut u32,
 ) -> Result<Bytes, End> {
     loop {
         if let Some(frame) = reader.next_frame().map_err(|error| End::Refused(error.to_string()))? {
+            *in_a_row += 1;
+            if *in_a_row == REQUESTS_IN_A_ROW {
+                *in_a_row = 0;
+                tokio::task::yield_now().await;
+            }
             return Ok(frame);
         }
+        *in_a_row = 0;
         reader.release_when_idle();
         incoming.readable().await.map_err(|_| End::Peer)?;
         let buffer = reader.spare().map_err(|error| End::Refused(error.to_string()))?;

@@ -22,6 +22,8 @@ use tokio::time::Instant;
 const COLD_READERS: usize = 32;
 /// How long a stopping loop waits for its cold readers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+/// After so many polls of tasks a loop looks at its sockets, and tells how long it has been busy.
+const EVENT_INTERVAL: u32 = 16;
 /// A loop's load is an average over at least this time; at most one of its connections moves in it.
 const WINDOW: Duration = Duration::from_millis(100);
 /// A connection looks at its loop after this many of its requests.
@@ -120,8 +122,11 @@ impl Loops {
         let mut loops = Vec::new();
         let mut running = LoopThreads { stops: Vec::new(), threads: Vec::new() };
         for index in 0..count.max(1) {
-            let runtime =
-                Builder::new_current_thread().enable_all().max_blocking_threads(COLD_READERS).build()?;
+            let runtime = Builder::new_current_thread()
+                .enable_all()
+                .event_interval(EVENT_INTERVAL)
+                .max_blocking_threads(COLD_READERS)
+                .build()?;
             loops.push(EventLoop::new(runtime.handle().clone()));
             let (stop, stopped) = oneshot::channel::<()>();
             let body = move || {
