@@ -26,6 +26,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 const EVENT_INTERVAL: u32 = 16;
 /// A loop's load is an average over at least this time; at most one of its connections moves in it.
 const WINDOW: Duration = Duration::from_millis(100);
+/// ... and over this many requests, which show whether one connection makes most of them.
+const REQUESTS: u64 = 64;
 /// A connection looks at its loop after this many of its requests.
 const REVIEW_AFTER: u32 = 16;
 /// A loop that is busy for more than this share of its time gives a connection away.
@@ -80,12 +82,13 @@ impl EventLoop {
     fn end_window(&self) -> Option<(f64, u64)> {
         let mut sample = self.sample.try_lock()?;
         let elapsed = sample.at.elapsed();
-        if elapsed < WINDOW {
+        let requests = self.requests.load(Ordering::Relaxed);
+        let handled = requests - sample.requests;
+        if elapsed < WINDOW || handled < REQUESTS {
             return None;
         }
-        let (busy, requests) = (self.busy(), self.requests.load(Ordering::Relaxed));
+        let busy = self.busy();
         let load = share(busy.saturating_sub(sample.busy), elapsed);
-        let handled = requests - sample.requests;
         *sample = Sample { at: sample.at + elapsed, busy, requests, load };
         self.window.fetch_add(1, Ordering::Relaxed);
         Some((load, handled))
