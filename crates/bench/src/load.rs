@@ -115,9 +115,13 @@ pub fn consume(port: u16, topic: &str, partitions: i32, count: u64) -> Result<Du
 pub struct Latencies(Vec<u32>);
 
 impl Latencies {
-    fn new(mut micros: Vec<u32>) -> Self {
+    pub fn new(mut micros: Vec<u32>) -> Self {
         micros.sort_unstable();
         Self(micros)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Milliseconds.

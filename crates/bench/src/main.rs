@@ -7,6 +7,7 @@
 
 mod floor;
 mod load;
+mod log_scenarios;
 mod results;
 mod scenarios;
 mod subject;
@@ -24,16 +25,16 @@ const USAGE: &str = "usage: bench [OPTION VALUE]...
   --kafka-libs DIR       the reference's jars; without it only we and the floor are measured
   --work DIR             where data directories are made (target/bench-data)
   --first-port N         first of 6 ports (any free ones)
-  --only PHASE,...       starts, loads, partitions (all)
+  --only PHASE,...       starts, loads, partitions (these three); wide, fsync, recovery, clean, cold
   --subjects NAME,...    bitacora, kafka, floor (all)
   --rounds N             alternating rounds; the table shows medians (3)
   --warm-records N       records before anything is counted (10000000)
   --load-mb N            payload of one measured produce or consume (1000)
-  --steady-s N           length of a run of one-record requests (20)
+  --steady-s N           length of a run of one-record requests, and of acknowledged syncs (20)
   --rate N               one-record requests per second (2000)
   --idle-s N             length of a measurement at rest (10)
-  --partitions N         for the restart after kill -9 (5000)
-  --large-log-mb N       the log's size for the restart after a clean stop (10000)
+  --partitions N         for the restarts with many partitions (5000)
+  --large-log-mb N       the log's size for recovery, restarts and reading from disk (10000)
   --out FILE             writes the table there as well
        bench floor PORT DIR
   load produce|consume|single PORT TOPIC SIZE COUNT   one part of the load, for a profiler";
@@ -148,6 +149,11 @@ fn phases(run: &mut Run<'_>, only: &[&str]) -> Result<()> {
             "starts" => run.starts()?,
             "loads" => run.loads()?,
             "partitions" => run.partitions()?,
+            "wide" => run.wide()?,
+            "fsync" => run.fsync()?,
+            "recovery" => run.recovery()?,
+            "clean" => run.clean()?,
+            "cold" => run.cold()?,
             _ => return Err(USAGE.into()),
         }
     }

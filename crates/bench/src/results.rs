@@ -17,10 +17,12 @@ pub struct Metric {
     pub floor_goal: Option<f64>,
     /// Largest allowed value.
     pub limit: Option<f64>,
+    /// Smallest allowed ratio to the reference, where more is better.
+    pub at_least: Option<f64>,
 }
 
 const fn metric(key: &'static str, title: &'static str, unit: &'static str, decimals: usize) -> Metric {
-    Metric { key, title, unit, decimals, goal: None, floor_goal: None, limit: None }
+    Metric { key, title, unit, decimals, goal: None, floor_goal: None, limit: None, at_least: None }
 }
 
 const fn goal(mut metric: Metric, goal: f64) -> Metric {
@@ -35,6 +37,11 @@ const fn floor_goal(mut metric: Metric, goal: f64) -> Metric {
 
 const fn limit(mut metric: Metric, limit: f64) -> Metric {
     metric.limit = Some(limit);
+    metric
+}
+
+const fn at_least(mut metric: Metric, ratio: f64) -> Metric {
+    metric.at_least = Some(ratio);
     metric
 }
 
@@ -66,10 +73,31 @@ pub const METRICS: &[Metric] = &[
     metric("restart_large_read", "restart over the large log: bytes read", "MB", 2),
     metric("create_partitions", "creating the partitions", "s", 2),
     metric("create_partitions_cpu", "creating the partitions: CPU", "s", 2),
-    metric("rss_partitions", "RSS with the partitions", "MB", 1),
+    limit(metric("rss_partitions", "RSS with the partitions", "MB", 1), 120.0),
     metric("cpu_idle_partitions", "CPU idle with the partitions", "ms per s", 2),
     goal(metric("restart_partitions", "restart with the partitions after kill -9", "ms", 0), 1.0 / 10.0),
     metric("restart_partitions_cpu", "restart with the partitions: CPU", "s", 2),
+    metric("stop_partitions", "clean stop with the partitions", "ms", 0),
+    metric("restart_partitions_clean", "restart with the partitions after a clean stop", "ms", 0),
+    metric("wide_cpu_1", "produce to 1 partition: CPU", "s per GB", 3),
+    metric("wide_mb_1", "produce to 1 partition", "MB/s", 0),
+    metric("wide_cpu_100", "produce to 100 partitions: CPU", "s per GB", 3),
+    metric("wide_mb_100", "produce to 100 partitions", "MB/s", 0),
+    metric("wide_cpu_2000", "produce to 2,000 partitions: CPU", "s per GB", 3),
+    metric("wide_mb_2000", "produce to 2,000 partitions", "MB/s", 0),
+    at_least(metric("fsync_rate_1", "flush.messages=1, 16 producers, 1 partition", "acks per s", 0), 5.0),
+    metric("fsync_p50_1", "flush.messages=1, 1 partition: ack p50", "ms", 3),
+    metric("fsync_p99_1", "flush.messages=1, 1 partition: ack p99", "ms", 3),
+    metric("fsync_cpu_1", "flush.messages=1, 1 partition: CPU", "µs per record", 1),
+    at_least(metric("fsync_rate_16", "flush.messages=1, 16 producers, 16 partitions", "acks per s", 0), 5.0),
+    metric("fsync_p50_16", "flush.messages=1, 16 partitions: ack p50", "ms", 3),
+    metric("fsync_p99_16", "flush.messages=1, 16 partitions: ack p99", "ms", 3),
+    metric("fsync_cpu_16", "flush.messages=1, 16 partitions: CPU", "µs per record", 1),
+    goal(metric("recovery", "recovery of the large log after kill -9", "ms", 0), 1.0 / 3.0),
+    metric("recovery_cpu", "recovery of the large log: CPU", "s per GB", 3),
+    metric("recovery_read", "recovery of the large log: bytes read", "MB", 0),
+    metric("cold_mb", "consume from disk", "MB/s", 0),
+    metric("cold_cpu", "consume from disk: CPU", "s per GB", 3),
 ];
 
 /// See the file's header.
@@ -114,6 +142,7 @@ impl Results {
                 metric.goal.zip(ratio(kafka)).map(|(goal, r)| r <= goal),
                 metric.floor_goal.zip(ratio(floor)).map(|(goal, r)| r <= goal),
                 metric.limit.zip(ours).map(|(limit, value)| value <= limit),
+                metric.at_least.zip(ratio(kafka)).map(|(least, r)| r >= least),
             ];
             let met = match (checks.contains(&Some(false)), checks.contains(&Some(true))) {
                 (true, _) => "no",
@@ -145,7 +174,8 @@ fn goal_text(metric: &Metric) -> String {
     });
     let floor = metric.floor_goal.map(|goal| format!("≤ {goal} × floor"));
     let limit = metric.limit.map(|limit| format!("≤ {limit} {}", metric.unit));
-    [ratio, floor, limit].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    let least = metric.at_least.map(|ratio| format!("≥ {ratio} ×"));
+    [ratio, floor, limit, least].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -160,7 +190,10 @@ mod tests {
         }
         results.add("start", Kind::Kafka, 1000.0);
         results.add("restart_large", Kind::Bitacora, 301.0);
+        results.add("fsync_rate_1", Kind::Bitacora, 600.0);
+        results.add("fsync_rate_1", Kind::Kafka, 100.0);
         let table = results.table();
+        assert!(table.contains("| acks per s | 600 | 100 |  | 6.000 | ≥ 5 × |  | yes |"), "{table}");
         assert!(
             table.contains("| start to first ack | ms | 20 | 1000 |  | 0.020 | ≤ 1/20 |  | yes |"),
             "{table}"

@@ -26,14 +26,14 @@ pub struct Plan {
 }
 
 /// Partitions of a topic under load.
-const LOAD_PARTITIONS: i32 = 4;
-const SIZES: [usize; 2] = [100, 1024];
+pub const LOAD_PARTITIONS: i32 = 4;
+pub const SIZES: [usize; 2] = [100, 1024];
 /// Payload of a one-record request.
 const SINGLE_SIZE: usize = 100;
 /// Partitions per topic where there are thousands, and per request that creates or fills them.
 const PARTITIONS_PER_TOPIC: i32 = 100;
 /// Waits for what a start leaves to do: class loading, background threads.
-const SETTLE: Duration = Duration::from_secs(3);
+pub const SETTLE: Duration = Duration::from_secs(3);
 
 pub struct Run<'a> {
     pub programs: &'a Programs,
@@ -45,16 +45,16 @@ fn key(of: [&'static str; 2], size: usize) -> &'static str {
     if size == SIZES[0] { of[0] } else { of[1] }
 }
 
-fn millis(time: Duration) -> f64 {
+pub fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
 impl Run<'_> {
-    fn brokers(&self) -> Vec<Kind> {
+    pub fn brokers(&self) -> Vec<Kind> {
         self.plan.subjects.iter().copied().filter(|kind| *kind != Kind::Floor).collect()
     }
 
-    fn add(&mut self, metric: &'static str, subject: &Subject, value: f64) {
+    pub fn add(&mut self, metric: &'static str, subject: &Subject, value: f64) {
         self.results.add(metric, subject.kind, value);
     }
 
@@ -93,7 +93,7 @@ impl Run<'_> {
             subjects.push(subject);
         }
         if self.plan.subjects.contains(&Kind::Floor) {
-            self.programs.prepare(Kind::Floor, "load")?;
+            self.programs.prepare(Kind::Floor, "load", "")?;
             subjects.push(self.programs.spawn(Kind::Floor, "load")?);
             wire::wait_for_port(subjects.last().map_or(0, |floor| floor.port), START_LIMIT)?;
         }
@@ -121,7 +121,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn warm(&mut self, subject: &Subject) -> Result<()> {
+    pub fn warm(&mut self, subject: &Subject) -> Result<()> {
         let mut left = self.plan.warm_records;
         let mut turn = 0;
         while left > 0 {
@@ -237,7 +237,15 @@ impl Run<'_> {
                 let used = subject.cpu_seconds()?;
                 self.add("restart_partitions_cpu", &subject, used);
             }
+            for _ in 0..self.plan.rounds {
+                let stopping = subject.stop()?;
+                self.results.add("stop_partitions", kind, millis(stopping));
+                let time;
+                (subject, time) = self.restart_partitions(kind, topics)?;
+                self.add("restart_partitions_clean", &subject, millis(time));
+            }
             subject.kill()?;
+            self.programs.remove(kind, "partitions")?;
         }
         Ok(())
     }

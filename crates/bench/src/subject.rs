@@ -3,6 +3,7 @@
 use crate::wire::{self, Result};
 use std::fs::{self, File};
 use std::net::TcpListener;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -71,13 +72,39 @@ impl Programs {
         Ok(command)
     }
 
-    /// Writes the properties and formats the directory.
-    pub fn prepare(&self, kind: Kind, purpose: &str) -> Result<PathBuf> {
-        let dir = self.directory(kind, purpose);
-        match fs::remove_dir_all(&dir) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
-            _ => {}
+    /// Removes the program's directory.
+    pub fn remove(&self, kind: Kind, purpose: &str) -> Result<()> {
+        match fs::remove_dir_all(self.directory(kind, purpose)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
         }
+    }
+
+    /// Makes the page cache forget the program's data: all of it where the kernel allows that, else file by file.
+    pub fn forget_pages(&self, kind: Kind, purpose: &str) -> Result<()> {
+        let data = self.directory(kind, purpose).join("data");
+        for entry in fs::read_dir(data)? {
+            let path = entry?.path();
+            let files = if path.is_dir() { fs::read_dir(path)?.collect() } else { Vec::new() };
+            for file in files {
+                let file = File::open(file?.path())?;
+                file.sync_all()?;
+                // SAFETY: advice about a descriptor that is open.
+                unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+            }
+        }
+        if fs::write("/proc/sys/vm/drop_caches", "1").is_err() {
+            println!(
+                "  /proc/sys/vm/drop_caches is not ours to write: the files' pages were dropped by advice"
+            );
+        }
+        Ok(())
+    }
+
+    /// Writes the properties and formats the directory.
+    pub fn prepare(&self, kind: Kind, purpose: &str, settings: &str) -> Result<PathBuf> {
+        self.remove(kind, purpose)?;
+        let dir = self.directory(kind, purpose);
         fs::create_dir_all(&dir)?;
         let slot = self.first_port + 2 * kind as u16;
         let (port, controller) =
@@ -90,7 +117,7 @@ impl Programs {
              controller.listener.names=CONTROLLER\ninter.broker.listener.name=PLAINTEXT\nlog.dirs={}\n\
              offsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n\
              transaction.state.log.min.isr=1\nshare.coordinator.state.topic.replication.factor=1\n\
-             share.coordinator.state.topic.min.isr=1\ngroup.initial.rebalance.delay.ms=0\n",
+             share.coordinator.state.topic.min.isr=1\ngroup.initial.rebalance.delay.ms=0\n{settings}",
             dir.join("data").display()
         );
         let properties = dir.join("server.properties");
@@ -145,7 +172,12 @@ impl Programs {
 
     /// Starts and waits for the first acknowledged record on a new topic; the time that took.
     pub fn start_fresh(&self, kind: Kind, purpose: &str) -> Result<(Subject, Duration)> {
-        self.prepare(kind, purpose)?;
+        self.start_fresh_with(kind, purpose, "")
+    }
+
+    /// The same with more lines of properties.
+    pub fn start_fresh_with(&self, kind: Kind, purpose: &str, settings: &str) -> Result<(Subject, Duration)> {
+        self.prepare(kind, purpose, settings)?;
         self.start(kind, purpose, "first-ack", 0, true)
     }
 

@@ -111,8 +111,13 @@ impl Client {
 
 /// A batch with one small record.
 pub fn one_record() -> Result<Bytes> {
+    one_record_of(1)
+}
+
+/// A batch with one record of so many bytes.
+pub fn one_record_of(size: usize) -> Result<Bytes> {
     let mut builder = RecordBatchBuilder::new(BatchOptions::default());
-    builder.append(now_ms(), None, Some(b"x"), &[])?;
+    builder.append(now_ms(), None, Some(&vec![b'x'; size]), &[])?;
     Ok(builder.build(&NoCodecs)?)
 }
 

@@ -329,6 +329,34 @@ impl GroupService {
         state.finish_load(now, log.log_end_offset(), log.high_watermark()).map_err(|error| error.to_string())
     }
 
+    /// The high watermark of a partition has moved after its append was over (group commit).
+    pub(crate) fn handle_committed(&self, node: &Node, now: Time, partition: &Arc<Partition>) {
+        let Some(shard) = self.shard_on(partition) else { return };
+        let replies = {
+            let mut state = shard.state.lock();
+            state.handle_high_watermark(now, partition.log().high_watermark());
+            self.pump(now, partition, &mut state)
+        };
+        self.reload_if_needed(node, &shard);
+        self.announce(node, &shard);
+        self.finish_all(node, replies);
+    }
+
+    /// What a partition's log holds can not be made durable: its shard stops.
+    pub(crate) fn handle_lost(&self, node: &Node, now: Time, partition: &Arc<Partition>) {
+        if self.shard_on(partition).is_some() {
+            self.resign(node, now, partition.topic_partition().partition);
+        }
+    }
+
+    fn shard_on(&self, partition: &Arc<Partition>) -> Option<Arc<Shard>> {
+        if !partition.is_internal() {
+            return None;
+        }
+        let shard = self.shard(partition.topic_partition().partition)?;
+        Arc::ptr_eq(&shard.partition, partition).then_some(shard)
+    }
+
     /// Topics are gone: their committed offsets go as well.
     pub(crate) fn topics_deleted(&self, node: &Node, now: Time, topics: &[DeletedTopic]) {
         let shards: Vec<Arc<Shard>> = self.shards.read().values().cloned().collect();

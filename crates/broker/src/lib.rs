@@ -11,6 +11,7 @@ mod assignments;
 mod auto_topics;
 mod context;
 mod controller_service;
+mod delayed_produce;
 mod group_service;
 mod lifecycle;
 mod log_config;

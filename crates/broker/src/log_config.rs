@@ -28,6 +28,7 @@ pub(crate) fn log_config(topic: &config::LogConfig) -> storage::LogConfig {
         retention_ms: topic.retention_ms,
         max_message_bytes: size(topic.max_message_bytes),
         max_decompressed_message_bytes: usize::try_from(topic.max_decompressed_message_bytes).unwrap_or(0),
+        preallocate: topic.preallocate,
         index_interval_bytes: size(topic.index_interval_bytes),
         file_delete_delay_ms: topic.file_delete_delay_ms,
         compact: topic.compact,

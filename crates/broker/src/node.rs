@@ -1,8 +1,9 @@
 //! One node as an object: broker, controller or both, without sockets, threads or timers of its own.
 //!
 //! The shell calls [`Node::handle`] for each frame, [`Node::run_controller`] from the controller's thread,
-//! [`Node::run_timers`] when a deadline passes, [`Node::run_log_tasks`] and [`Node::run_cleaner`] from background
-//! threads, and takes answers from the [`Outbox`]. The simulator does the same from one thread with a virtual clock.
+//! [`Node::run_timers`] when a deadline passes, [`Node::run_syncs`] from some threads per log directory,
+//! [`Node::run_log_tasks`] and [`Node::run_cleaner`] from background threads, and takes answers from the [`Outbox`]. The
+//! simulator does the same from one thread with a virtual clock.
 //!
 //! Invariants
 //! * `image` is published only after the partitions it gives to this broker exist.
@@ -16,6 +17,7 @@ use crate::assignments::Assignments;
 use crate::auto_topics::AutoTopics;
 use crate::context::Session;
 use crate::controller_service::ControllerService;
+use crate::delayed_produce::DelayedProduces;
 use crate::group_service::GroupService;
 use crate::lifecycle::BrokerLifecycle;
 use crate::log_dirs::LogDirMoves;
@@ -50,6 +52,7 @@ pub struct Node {
     pub(crate) partitions: RwLock<HashMap<(Uuid, i32), Arc<Partition>>>,
     pub(crate) fetch_sessions: Mutex<FetchSessionCache>,
     pub(crate) fetch_timers: FetchTimers,
+    pub(crate) delayed_produces: DelayedProduces,
     pub(crate) outbox: Arc<dyn Outbox>,
     pub(crate) controller: ControllerService,
     pub(crate) groups: GroupService,
@@ -95,6 +98,7 @@ impl Node {
             partitions: RwLock::default(),
             fetch_sessions: Mutex::new(FetchSessionCache::new(slots, FETCH_SESSION_EVICTION)),
             fetch_timers: FetchTimers::default(),
+            delayed_produces: DelayedProduces::default(),
             groups: GroupService::new(&config),
             lifecycle: Mutex::new(BrokerLifecycle::new(identity.node_id, heartbeat)),
             producer_ids: Mutex::default(),

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! * Appends and client reads are served by the leader only; `leader_epoch` never goes back.
-//! * With one replica in the ISR the high watermark follows the log's end within the append itself.
+//! * With one replica in the ISR the high watermark follows the log's end within the append itself, or, where records
+//!   have to be durable first (`flush.messages`), after the sync.
 //!
 //! Concurrency: the log locks its own writer; leadership is one small lock, never held across IO. The log is another one
 //! after the partition has moved to another directory: who was refused by the old one asks its successor.
@@ -138,8 +139,15 @@ impl Partition {
 
     fn advance_high_watermark(&self, registration: &PartitionRegistration) {
         if registration.isr.iter().all(|replica| *replica == self.node_id) {
-            let log = self.log();
-            log.update_high_watermark(log.log_end_offset());
+            self.log().advance_high_watermark_to_end();
+        }
+    }
+
+    /// Records became durable that had to be before anybody sees them.
+    pub(crate) fn handle_synced(&self) {
+        let registration = self.leadership.read().registration.clone();
+        if registration.leader == self.node_id {
+            self.advance_high_watermark(&registration);
         }
     }
 

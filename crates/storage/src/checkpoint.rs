@@ -167,9 +167,12 @@ pub fn read_partition_metadata(fs: &dyn FileSystem, dir: &Path) -> io::Result<Op
     }
 }
 
+/// Not durable before the file and its directory are synced: what a power cut makes of it is taken for no file.
 pub fn write_partition_metadata(fs: &dyn FileSystem, dir: &Path, topic_id: Uuid) -> io::Result<()> {
     let text = format!("version: {VERSION}\ntopic_id: {topic_id}");
-    env::write_atomic(fs, &dir.join(names::PARTITION_METADATA_FILE), text.as_bytes(), true)
+    let temporary = dir.join(format!("{}.tmp", names::PARTITION_METADATA_FILE));
+    fs.open(&temporary, OpenMode::Truncate)?.write_at(text.as_bytes(), 0)?;
+    fs.rename(&temporary, &dir.join(names::PARTITION_METADATA_FILE))
 }
 
 /// Says that every log below `log_dir` was flushed and closed, and by which incarnation of the broker (KIP-966).

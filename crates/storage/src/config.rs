@@ -28,6 +28,8 @@ pub struct LogConfig {
     pub max_message_bytes: u32,
     /// `max.decompressed.message.bytes`
     pub max_decompressed_message_bytes: usize,
+    /// `preallocate`
+    pub preallocate: bool,
     /// `index.interval.bytes`
     pub index_interval_bytes: u32,
     /// `file.delete.delay.ms`
@@ -67,6 +69,7 @@ impl Default for LogConfig {
             retention_ms: 7 * 24 * 3_600_000,
             max_message_bytes: 1_048_588,
             max_decompressed_message_bytes: 0x7fff_fff7,
+            preallocate: false,
             index_interval_bytes: 4096,
             file_delete_delay_ms: 60_000,
             compact: false,
@@ -84,6 +87,11 @@ impl Default for LogConfig {
 }
 
 impl LogConfig {
+    /// The length that a new segment's file has at once.
+    pub(crate) fn initial_file_size(&self) -> u32 {
+        if self.preallocate { self.segment_size_bytes } else { 0 }
+    }
+
     /// How old the active segment may get before it is rolled (KIP-354).
     pub fn max_segment_ms(&self) -> i64 {
         if self.compact && self.max_compaction_lag_ms > 0 {

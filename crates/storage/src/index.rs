@@ -20,6 +20,9 @@ use crate::error::invalid_data;
 /// Entries that wait in memory before they are written in one go.
 const TAIL_CAPACITY: usize = 32;
 
+/// Entries read at once when all are checked.
+const CHECKED_AT_ONCE: usize = 1024;
+
 /// One kind of entry.
 pub trait IndexEntry: Copy + std::fmt::Debug + PartialEq {
     const SIZE: usize;
@@ -387,6 +390,43 @@ impl<E: IndexEntry> Index<E> {
         let file = Self::file(&mut state, at)?;
         let kept = self.partition_point(&*file, written, |entry| entry.offset() < offset)?;
         self.keep(&mut state, &*file, kept)
+    }
+
+    /// Keeps the entries from the front that rise and lie below `offset`; removes the others, of which a crash may have
+    /// made anything. Returns the last one kept.
+    pub fn keep_rising_below(&self, at: At<'_>, offset: i64) -> io::Result<Option<E>> {
+        let mut state = self.state.lock();
+        let (mut kept, mut last) = (0, None::<E>);
+        let Some(file) = Self::existing_file(&mut state, at)? else {
+            state.loaded = Some(Loaded { written: 0, tail: Vec::new(), last });
+            return Ok(None);
+        };
+        let len = file.len()?;
+        let mut chunk = vec![0; CHECKED_AT_ONCE * E::SIZE];
+        'file: loop {
+            let position = u64::from(kept) * E::SIZE as u64;
+            let want = usize::try_from(len - position).unwrap_or(usize::MAX).min(chunk.len());
+            let whole = want - want % E::SIZE;
+            let bytes = chunk.get_mut(..whole).unwrap_or_default();
+            read_exact_at(&*file, bytes, position)?;
+            for bytes in bytes.chunks_exact(E::SIZE) {
+                let entry = E::decode(bytes, self.base_offset).filter(|entry| {
+                    let rises = last.is_none_or(|l: E| entry.key() > l.key() && entry.value() >= l.value());
+                    rises && entry.offset() < offset && !entry.is_blank(self.base_offset)
+                });
+                let Some(entry) = entry else { break 'file };
+                last = Some(entry);
+                kept += 1;
+            }
+            if whole < chunk.len() {
+                break;
+            }
+        }
+        if len != u64::from(kept) * E::SIZE as u64 {
+            file.set_len(u64::from(kept) * E::SIZE as u64)?;
+        }
+        state.loaded = Some(Loaded { written: kept, tail: Vec::new(), last });
+        Ok(last)
     }
 
     /// Removes all entries.

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use protocol::Uuid;
 
 use crate::error::{StorageError, io_error};
+use crate::log::SyncQueue;
 use crate::segment::is_full;
 
 /// What appends leave free, so that checkpoints, indexes, deletions and the metadata log still have room on a volume
@@ -38,6 +39,7 @@ pub struct LogDir {
     /// Bytes that may be appended before the free space is looked at again.
     headroom: AtomicI64,
     full: AtomicBool,
+    pub(crate) syncs: SyncQueue,
 }
 
 impl LogDir {
@@ -50,6 +52,7 @@ impl LogDir {
             listener: OnceLock::new(),
             headroom: AtomicI64::new(0),
             full: AtomicBool::new(false),
+            syncs: SyncQueue::default(),
         })
     }
 

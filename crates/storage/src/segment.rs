@@ -7,7 +7,9 @@
 //! demand and close when idle, so that an idle partition holds no descriptor.
 //! Crash: unsynced bytes and index entries are lost or torn; `recovery` cuts the one and rebuilds the other.
 
+mod durability;
 mod files;
+mod resume;
 
 use std::io::{self, IoSlice};
 use std::ops::ControlFlow;
@@ -55,6 +57,11 @@ pub struct LogSegment {
     has_new_names: AtomicBool,
     /// Contents changed since the last flush.
     is_dirty: AtomicBool,
+    /// The same two of the `.log` file alone, which group commit syncs without the indexes.
+    has_new_log_name: AtomicBool,
+    is_log_dirty: AtomicBool,
+    /// The file is longer than its records (`preallocate`).
+    is_preallocated: AtomicBool,
     log: Mutex<LogHandle>,
     offset_index: Index<OffsetPosition>,
     time_index: Index<TimestampOffset>,
@@ -81,6 +88,9 @@ impl LogSegment {
             stage: RwLock::new(Stage::InUse),
             has_new_names: AtomicBool::new(true),
             is_dirty: AtomicBool::new(true),
+            has_new_log_name: AtomicBool::new(true),
+            is_log_dirty: AtomicBool::new(true),
+            is_preallocated: AtomicBool::new(false),
             log: Mutex::new(LogHandle { file: None, used: false }),
             offset_index: Index::existing(base_offset),
             time_index: Index::existing(base_offset),
@@ -90,15 +100,21 @@ impl LogSegment {
     }
 
     /// Makes the `.log` file; index files appear with their first entries. What lies under these names is garbage.
+    /// `file_size` is not 0 with `preallocate`: the length the file has at once; records fill it from the front.
     pub fn create(
         fs: &dyn FileSystem,
         dir: Arc<SharedDir>,
         base_offset: i64,
         now_ms: i64,
         jitter_ms: i64,
+        file_size: u32,
     ) -> io::Result<Self> {
         let segment = Self::empty(dir, base_offset, now_ms, jitter_ms);
-        segment.create_log(fs)?;
+        let file = segment.create_log(fs)?;
+        if file_size > 0 {
+            file.set_len(u64::from(file_size))?;
+            segment.is_preallocated.store(true, Ordering::Release);
+        }
         Ok(segment)
     }
 
@@ -113,8 +129,8 @@ impl LogSegment {
         segment
     }
 
-    fn create_log(&self, fs: &dyn FileSystem) -> io::Result<()> {
-        self.file(LOG_FILE_SUFFIX).open(fs, OpenMode::Truncate).map(drop)
+    fn create_log(&self, fs: &dyn FileSystem) -> io::Result<Arc<dyn File>> {
+        self.file(LOG_FILE_SUFFIX).open(fs, OpenMode::Truncate)
     }
 
     fn no_timestamp(&self) -> TimestampOffset {
@@ -247,6 +263,7 @@ impl LogSegment {
         }
         *self.times.lock() = times;
         self.is_dirty.store(true, Ordering::Release);
+        self.is_log_dirty.store(true, Ordering::Release);
         debug_assert_eq!(position, end, "headers and bytes disagree");
         self.size.store(end, Ordering::Release);
         Ok(())
@@ -412,6 +429,7 @@ impl LogSegment {
                 self.size.store(batch.position, Ordering::Release);
                 let file = self.log_file(fs)?;
                 file.set_len(u64::from(batch.position))?;
+                self.is_log_dirty.store(true, Ordering::Release);
                 old - batch.position
             }
         };
@@ -441,10 +459,20 @@ impl LogSegment {
 
     fn read_largest_timestamp(&self, fs: &dyn FileSystem) -> io::Result<TimestampOffset> {
         let last = self.with_time_index(fs, |index, at| index.last(at))?;
-        let mut max = last.unwrap_or(self.no_timestamp());
-        if self.size() > 0 {
+        self.largest_timestamp_below(fs, self.size(), last.unwrap_or(self.no_timestamp()))
+    }
+
+    /// The largest timestamp of the batches below `end`, of which `known` is the last in the time index.
+    fn largest_timestamp_below(
+        &self,
+        fs: &dyn FileSystem,
+        end: u32,
+        known: TimestampOffset,
+    ) -> io::Result<TimestampOffset> {
+        let mut max = known;
+        if end > 0 {
             let from = self.position_for_offset(fs, max.offset)?;
-            self.scan(fs, from, self.size(), |batch| {
+            self.scan(fs, from, end, |batch| {
                 if batch.header.max_timestamp > max.timestamp {
                     let (timestamp, offset) = (batch.header.max_timestamp, batch.header.last_offset());
                     max = TimestampOffset { timestamp, offset };
@@ -455,62 +483,11 @@ impl LogSegment {
         Ok(max)
     }
 
-    /// Makes all contents durable; true when the directory must be synced too.
-    pub fn flush(&self, fs: &dyn FileSystem) -> io::Result<bool> {
-        self.is_dirty.store(false, Ordering::Release);
-        let has_new_names = self.has_new_names.swap(false, Ordering::AcqRel);
-        if let Err(e) = self.flush_files(fs) {
-            // On a full disk an index entry may find no room: what was not made durable is still to be.
-            self.is_dirty.store(true, Ordering::Release);
-            self.has_new_names.fetch_or(has_new_names, Ordering::AcqRel);
-            return Err(e);
-        }
-        Ok(has_new_names)
-    }
-
-    fn flush_files(&self, fs: &dyn FileSystem) -> io::Result<()> {
-        self.log_file(fs)?.sync_data().map_err(sync_failed)?;
-        self.with_offset_index(fs, |index, at| index.flush(at))?;
-        self.with_time_index(fs, |index, at| index.flush(at))?;
-        self.with_txn_index(fs, |index, at| index.flush(at))
-    }
-
     pub(crate) fn append_aborted(&self, fs: &dyn FileSystem, txn: AbortedTxn) -> io::Result<()> {
         self.tolerate_full_disk(self.with_txn_index(fs, |index, at| index.append(at, txn)))?;
         // The file may be new: it comes with its first entry.
         self.has_new_names.store(true, Ordering::Release);
         self.is_dirty.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// The files are as the last clean shutdown left them.
-    pub(crate) fn set_durable(&self) {
-        self.has_new_names.store(false, Ordering::Release);
-        self.is_dirty.store(false, Ordering::Release);
-    }
-
-    /// Names of files in the directory changed: its next flush must sync it.
-    pub(crate) fn note_names(&self) {
-        self.has_new_names.store(true, Ordering::Release);
-        self.is_dirty.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn has_new_names(&self) -> bool {
-        self.has_new_names.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn is_dirty(&self) -> bool {
-        self.is_dirty.load(Ordering::Acquire)
-    }
-
-    /// Completes the indexes: the last time index entry, and files where there are none yet.
-    pub(crate) fn on_become_inactive(&self, fs: &dyn FileSystem) -> io::Result<()> {
-        self.complete_indexes(fs)?;
-        let offsets = self.with_offset_index(fs, |index, at| index.trim(at))?;
-        let times = self.with_time_index(fs, |index, at| index.trim(at))?;
-        if offsets || times {
-            self.is_dirty.store(true, Ordering::Release);
-        }
         Ok(())
     }
 
@@ -562,17 +539,6 @@ impl LogSegment {
         let mut times = *self.times.lock();
         self.index_batch(fs, &mut times, batch, position, index_interval)?;
         *self.times.lock() = times;
-        Ok(())
-    }
-
-    /// Cuts the file at `size`, durably, without looking at the indexes.
-    pub(crate) fn cut(&self, fs: &dyn FileSystem, size: u32) -> io::Result<()> {
-        self.size.store(size, Ordering::Release);
-        let file = self.log_file(fs)?;
-        if file.len()? > u64::from(size) {
-            file.set_len(u64::from(size))?;
-            file.sync_data().map_err(sync_failed)?;
-        }
         Ok(())
     }
 }

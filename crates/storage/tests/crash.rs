@@ -22,8 +22,10 @@ use testkit::{SeededRandom, Sim};
 
 const ROUNDS: u64 = 4;
 
-fn config() -> Arc<LogConfig> {
+/// A third of the seeds preallocate their files.
+fn config(seed: u64) -> Arc<LogConfig> {
     Arc::new(LogConfig {
+        preallocate: seed.is_multiple_of(3),
         segment_size_bytes: 2048,
         index_interval_bytes: 200,
         file_delete_delay_ms: 1000,
@@ -32,10 +34,10 @@ fn config() -> Arc<LogConfig> {
     })
 }
 
-fn manager(sim: &Sim) -> Result<LogManager, String> {
+fn manager(sim: &Sim, seed: u64) -> Result<LogManager, String> {
     let config = LogManagerConfig {
         num_recovery_threads_per_data_dir: 1,
-        default_config: config(),
+        default_config: config(seed),
         initial_task_delay_ms: 0,
         flush_offset_checkpoint_interval_ms: 3000,
         flush_start_offset_checkpoint_interval_ms: 3000,
@@ -158,16 +160,16 @@ impl Round<'_> {
     }
 }
 
-fn open(sim: &Sim) -> (LogManager, Arc<UnifiedLog>) {
-    try_open(sim).unwrap_or_else(|e| panic!("{e}"))
+fn open(sim: &Sim, seed: u64) -> (LogManager, Arc<UnifiedLog>) {
+    try_open(sim, seed).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// An error means the power is off.
-fn try_open(sim: &Sim) -> Result<(LogManager, Arc<UnifiedLog>), String> {
-    let manager = manager(sim)?;
-    manager.load(sim.clock.now(), &|_| config(), &|_| false).map_err(|e| e.to_string())?;
+fn try_open(sim: &Sim, seed: u64) -> Result<(LogManager, Arc<UnifiedLog>), String> {
+    let manager = manager(sim, seed)?;
+    manager.load(sim.clock.now(), &|_| config(seed), &|_| false).map_err(|e| e.to_string())?;
     let params = CreateParams {
-        config: config(),
+        config: config(seed),
         topic_id: Some("AAAAAAAAAAAAAAAAAAAAAw".parse().unwrap()),
         is_new: true,
         directory_id: None,
@@ -188,13 +190,13 @@ fn run_seed(seed: u64) {
         // Sometimes the power goes off while the logs are being recovered.
         if round > 0 && random.one_in(3) {
             sim.fs.power_off_at(sim.fs.operations() + random.pick(1..30));
-            let opened = try_open(&sim).map(drop);
+            let opened = try_open(&sim, seed).map(drop);
             assert!(opened.is_ok() || sim.fs.is_off(), "{context}: {opened:?}");
             // What a kill left in the page cache may be lost now.
             model.flushed = model.flushed.min(durable);
             sim.fs.crash(random.next());
         }
-        let (manager, log) = open(&sim);
+        let (manager, log) = open(&sim, seed);
         check(&log, &mut model, &context);
         // Nothing of it is durable that was not: a kill only kept it.
         model.flushed = model.flushed.min(durable);
@@ -209,7 +211,7 @@ fn run_seed(seed: u64) {
             let end = current.model.end();
             current.model.flushed = end;
             sim.fs.crash(random.next());
-            let (_, log) = open(&sim);
+            let (_, log) = open(&sim, seed);
             assert_eq!(log.log_end_offset(), end, "{context}: a clean stop lost records");
             check(&log, &mut model, &context);
             return;
@@ -231,7 +233,7 @@ fn run_seed(seed: u64) {
         }
         sim.clock.restart();
     }
-    let (_, log) = open(&sim);
+    let (_, log) = open(&sim, seed);
     check(&log, &mut model, &format!("seed {seed} at the end"));
 }
 

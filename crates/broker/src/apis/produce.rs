@@ -2,6 +2,7 @@
 
 use super::Answer;
 use crate::context::RequestContext;
+use crate::delayed_produce::{self, Unsynced};
 use crate::node::Node;
 use crate::partition::{AppendFailure, Partition};
 use protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -40,6 +41,7 @@ pub(crate) fn handle(
     let transactional = request.transactional_id.is_some();
     let mut failed = false;
     let mut touched = Vec::new();
+    let mut unsynced = Vec::new();
     let topic_data = unique(request.topic_data);
     if !transactional
         && topic_data.iter().flat_map(|topic| &topic.partition_data).any(has_transactional_batch)
@@ -53,8 +55,13 @@ pub(crate) fn handle(
         for data in topic.partition_data {
             let index = data.index;
             let mut response = match append(node, context, request.acks, (id, by_id), data) {
-                Ok((response, partition)) => {
+                Ok((response, partition, None)) => {
                     touched.push(partition);
+                    response
+                }
+                Ok((response, partition, Some(sync_to))) => {
+                    let place = (responses.len(), partition_responses.len());
+                    unsynced.push(Unsynced { partition, sync_to, place });
                     response
                 }
                 Err(response) => {
@@ -76,7 +83,12 @@ pub(crate) fn handle(
         node.complete_fetches(context.now, partition);
     }
     if request.acks != 0 {
-        return Answer::Now(ProduceResponse { responses, ..ProduceResponse::default() });
+        let response = ProduceResponse { responses, ..ProduceResponse::default() };
+        if unsynced.is_empty() {
+            return Answer::Now(response);
+        }
+        delayed_produce::park(node, context.reply_to, response, unsynced);
+        return Answer::Later;
     }
     if failed { failed_without_answer() } else { Answer::Never }
 }
@@ -154,7 +166,8 @@ fn refuse_all(acks: i16, topics: Vec<TopicProduceData>, error: ErrorCode) -> Ans
     Answer::Now(ProduceResponse { responses, ..ProduceResponse::default() })
 }
 
-type Appended = (PartitionProduceResponse, Arc<Partition>);
+/// With the offset that has to be durable before the answer, where one has to be.
+type Appended = (PartitionProduceResponse, Arc<Partition>, Option<i64>);
 
 fn append(
     node: &Node,
@@ -193,6 +206,7 @@ fn append(
                 ..PartitionProduceResponse::default()
             },
             partition,
+            info.sync_to,
         )),
         Err(failure) => Err(failed_append(context.version(), &partition, failure)),
     }
@@ -245,7 +259,7 @@ fn check_batches(version: i16, records: &[u8]) -> Result<usize, PartitionProduce
     Ok(size)
 }
 
-fn refuse(error: ErrorCode, message: Option<String>) -> PartitionProduceResponse {
+pub(crate) fn refuse(error: ErrorCode, message: Option<String>) -> PartitionProduceResponse {
     PartitionProduceResponse {
         error_code: error.code(),
         base_offset: NONE,

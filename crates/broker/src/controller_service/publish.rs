@@ -45,13 +45,9 @@ impl Node {
             let topic = image.topics.topic_by_name(&partition.topic)?;
             topic.partitions.get(&partition.partition)?.directory(self.node_id())
         };
-        let summary = self
-            .logs
+        self.logs
             .load_assigned(self.now(), &config_of, &|log| !hosted(log), &assigned)
             .map_err(|error| error.to_string())?;
-        if summary.logs > 0 {
-            tracing::info!(target: "kafka.log.LogManager", "Loaded {} logs; {} directories were not shut down cleanly; {} strays", summary.logs, summary.unclean_dirs.len(), summary.strays.len());
-        }
         let mut changes = LocalReplicaChanges::default();
         for topic in image.topics.iter() {
             for (index, registration) in
@@ -163,6 +159,9 @@ impl Node {
         let existing = self.partitions.read().get(&key).cloned();
         if let Some(partition) = existing {
             partition.update(info.partition.clone(), topic_config.min_insync_replicas);
+            if !partition.is_leader() {
+                self.fail_produces_of_former_leader(&partition);
+            }
             return Ok(());
         }
         let directory = info.partition.directory(self.node_id()).unwrap_or(directory_id::UNASSIGNED);
@@ -179,7 +178,10 @@ impl Node {
         let log = self.logs.get_or_create_log(name, params, self.now()).map_err(|error| error.to_string())?;
         let partition =
             Partition::new(self.node_id(), log, info.partition.clone(), topic_config.min_insync_replicas);
-        self.partitions.write().insert(key, Arc::new(partition));
+        let partition = Arc::new(partition);
+        self.partitions.write().insert(key, partition.clone());
+        // The sync that recovery asked for may have ended before anybody could find the partition.
+        partition.handle_synced();
         Ok(())
     }
 

@@ -55,6 +55,8 @@ pub struct AppendInfo {
     pub stats: ValidationStats,
     /// The producer sent these records before: the offsets are those they got then.
     pub is_duplicate: bool,
+    /// What has to be durable before the append may be acknowledged (`flush.messages`).
+    pub sync_to: Option<i64>,
 }
 
 /// Records that passed, as they will be written.
@@ -177,6 +179,7 @@ impl UnifiedLog {
             valid_bytes: analyzed.valid_bytes,
             stats: ValidationStats::default(),
             is_duplicate: false,
+            sync_to: None,
         }
     }
 
@@ -259,6 +262,7 @@ impl UnifiedLog {
             info.last_offset = duplicate.last_offset;
             info.log_append_time = duplicate.timestamp;
             info.is_duplicate = true;
+            info.sync_to = self.sync_of_duplicate(duplicate.last_offset);
             return Ok(());
         }
         self.write(&segment, prepared, config)?;
@@ -266,10 +270,7 @@ impl UnifiedLog {
         self.set_log_end(info.last_offset + 1);
         self.update_high_watermark_with_log_end(writer);
         self.apply_producers(writer, &segment, changes, info.last_offset)?;
-        let wants_flush = self.unflushed_messages() >= config.flush_messages;
-        if wants_flush {
-            self.flush_locked(writer, now)?;
-        }
+        info.sync_to = self.demand_sync(config.flush_messages);
         Ok(())
     }
 
@@ -446,7 +447,8 @@ impl UnifiedLog {
         }
         active.on_become_inactive(self.fs()).map_err(|e| self.fail(doing, e))?;
         let jitter = self.config.load().random_segment_jitter(self.context.env.random.next_u64());
-        let segment = LogSegment::create(self.fs(), self.dir.clone(), new_offset, now.wall_ms, jitter);
+        let size = self.config.load().initial_file_size();
+        let segment = LogSegment::create(self.fs(), self.dir.clone(), new_offset, now.wall_ms, jitter, size);
         let segment = Arc::new(segment.map_err(|e| self.fail(doing, e))?);
         self.publish_segments(|segments| segments.push(segment.clone()));
         self.set_log_end(self.log_end_offset());

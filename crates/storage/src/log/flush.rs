@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use env::OpenMode;
 use record::Time;
 
-use super::{UnifiedLog, Writer};
+use super::UnifiedLog;
 use crate::error::StorageError;
 use crate::log_dir::sync_failed;
 use crate::names;
@@ -33,15 +33,6 @@ impl UnifiedLog {
                 successor.flush_up_to(offset, now)
             }
             None => self.flush_to(offset.min(self.log_end_offset()), now),
-        }
-    }
-
-    /// For `flush.messages`: the append that reaches the limit waits for the disk.
-    pub(super) fn flush_locked(&self, _writer: &mut Writer, now: Time) -> Result<(), StorageError> {
-        // The lock order is flushing before writer; when a flush is under way its successor takes care of the rest.
-        match self.flushing.try_lock() {
-            Some(_flushing) => self.flush_to(self.log_end_offset(), now),
-            None => Ok(()),
         }
     }
 
@@ -78,16 +69,15 @@ impl UnifiedLog {
         }
         self.flush_epochs()?;
         self.sync_snapshots()?;
-        let mut has_new_names = false;
+        let mut has_new_names = self.sync_metadata().map_err(failed)?;
         for segment in dirty {
             has_new_names |= segment.flush(self.fs()).map_err(failed)?;
         }
         if has_new_names {
             self.fs().sync_dir(&self.dir.path()).map_err(sync_failed).map_err(failed)?;
         }
-        if !self.dir_synced.swap(true, Ordering::AcqRel) {
-            self.fs().sync_dir(self.log_dir.path()).map_err(sync_failed).map_err(failed)?;
-        }
+        self.sync_own_name().map_err(failed)?;
+        self.group_commit.set_synced(offset);
         self.recovery_point.fetch_max(offset, Ordering::AcqRel);
         self.last_flushed_ms.store(now.wall_ms, Ordering::Relaxed);
         Ok(())
@@ -122,6 +112,10 @@ impl UnifiedLog {
         self.flush_to(self.log_end_offset(), now)?;
         self.flush_epochs()?;
         let dir = self.dir.path();
+        let synced = self
+            .sync_metadata()
+            .and_then(|is_new| if is_new { self.fs().sync_dir(&dir).map_err(sync_failed) } else { Ok(()) });
+        synced.map_err(|e| self.fail(doing, e))?;
         let taken = writer.producers.take_snapshot(self.fs(), &dir, true);
         // The next start trusts the snapshot instead of the log: its name must be as durable as the records.
         let taken = taken.and_then(|taken| match taken {

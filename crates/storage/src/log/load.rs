@@ -6,6 +6,8 @@
 //! Concurrency: nobody else uses the directory yet.
 //! Crash: every step can be repeated.
 
+mod resume;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::ops::ControlFlow;
@@ -19,9 +21,9 @@ use parking_lot::Mutex;
 use protocol::Uuid;
 use record::{Time, TopicPartition};
 
-use super::recovery::{Recovery, rebuild_producer_state};
+use super::group_commit::GroupCommit;
+use super::recovery::{Recovered, Recovery, Resume, rebuild_producer_state};
 use super::{UnifiedLog, Writer, leftovers};
-use crate::checkpoint;
 use crate::config::LogConfig;
 use crate::context::{LogContext, LogDir};
 use crate::epoch_cache::LeaderEpochCache;
@@ -96,11 +98,7 @@ impl UnifiedLog {
             producers: ProducerStateManager::default(),
         };
         let offsets = loader.load().map_err(fail)?;
-        let stored_id = if params.is_new {
-            None
-        } else {
-            checkpoint::read_partition_metadata(fs, &path).map_err(fail)?
-        };
+        let stored_id = if params.is_new { None } else { loader.read_topic_id().map_err(fail)? };
         if let (Some(stored), Some(wanted)) = (stored_id, params.topic_id)
             && stored != wanted
         {
@@ -120,6 +118,7 @@ impl UnifiedLog {
             topic_partition: partition.clone(),
             topic_id: Mutex::new(topic_id),
             metadata_dirty: AtomicBool::new(metadata_dirty),
+            metadata_unsynced: AtomicBool::new(!params.had_clean_shutdown),
             config: ArcSwap::new(params.config.clone()),
             segments: ArcSwap::from_pointee(segments),
             log_end: OffsetCell::new(LogOffsetMetadata::offset_only(offsets.log_end)),
@@ -127,6 +126,7 @@ impl UnifiedLog {
             first_unstable: OffsetCell::new(LogOffsetMetadata::offset_only(-1)),
             log_start_offset: AtomicI64::new(offsets.log_start),
             recovery_point: AtomicI64::new(offsets.recovery_point),
+            group_commit: GroupCommit::new(offsets.recovery_point),
             last_flushed_ms: AtomicI64::new(now.wall_ms),
             dir_synced: AtomicBool::new(params.had_clean_shutdown && !params.is_new),
             epochs: Mutex::new(epochs),
@@ -137,6 +137,9 @@ impl UnifiedLog {
         });
         log.set_log_end(offsets.log_end);
         log.update_first_unstable_offset(&log.writer.lock());
+        if !params.had_clean_shutdown {
+            log.demand_sync(params.config.flush_messages);
+        }
         Ok(log)
     }
 }
@@ -170,7 +173,7 @@ impl Loader<'_> {
         self.producers.remove_snapshots_below(self.fs, &self.path, first)?;
         let mut known_end = self.end_after_clean_shutdown().filter(|_| damaged.is_empty());
         if !self.params.had_clean_shutdown {
-            known_end = self.recover(self.params.recovery_point.unwrap_or(0))?;
+            known_end = self.recover(self.params.recovery_point.unwrap_or(0), &damaged)?;
         } else if !damaged.is_empty() {
             for base in damaged {
                 self.recover_one(base)?;
@@ -211,7 +214,14 @@ impl Loader<'_> {
 
     /// An empty log.
     fn begin_at(&mut self, offset: i64) -> io::Result<Offsets> {
-        let segment = LogSegment::create(self.fs, self.dir.clone(), offset, self.now.wall_ms, self.jitter())?;
+        let segment = LogSegment::create(
+            self.fs,
+            self.dir.clone(),
+            offset,
+            self.now.wall_ms,
+            self.jitter(),
+            self.params.config.initial_file_size(),
+        )?;
         self.segments = vec![Arc::new(segment)];
         self.producers.set_map_end_offset(offset);
         Ok(Offsets { log_start: offset, recovery_point: offset, log_end: offset })
@@ -260,7 +270,10 @@ impl Loader<'_> {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => true,
                 Err(e) => return Err(e),
             };
-            if txns_wrong || (size > 0 && !has(INDEX_FILE_SUFFIX)) {
+            // Its last stop was clean, and yet the file is as long as when it was made.
+            let is_untrimmed =
+                self.params.had_clean_shutdown && size > 0 && size == self.params.config.initial_file_size();
+            if txns_wrong || is_untrimmed || (size > 0 && !has(INDEX_FILE_SUFFIX)) {
                 damaged.push(base);
             }
             self.segments.push(Arc::new(segment));
@@ -281,7 +294,7 @@ impl Loader<'_> {
     }
 
     /// Reads the segments that may hold more than the recovery point says is safe; returns where the log ends.
-    fn recover(&mut self, recovery_point: i64) -> io::Result<Option<i64>> {
+    fn recover(&mut self, recovery_point: i64, damaged: &[i64]) -> io::Result<Option<i64>> {
         let first = self.segments.partition_point(|segment| segment.base_offset() <= recovery_point);
         let unflushed = first.saturating_sub(1);
         let Some(base) = self.segments.get(unflushed).map(|segment| segment.base_offset()) else {
@@ -293,9 +306,9 @@ impl Loader<'_> {
             // The roll that closed it may have come after the last flush.
             tolerate_full(sealed.complete_seal(self.fs))?;
         }
-        self.rebuild_producers_below(unflushed, base)?;
+        let mut resume = self.resume(unflushed, recovery_point, damaged)?;
         // Entries behind are of records that are read again, or of ones that were cut.
-        self.epochs.truncate_from_end(base);
+        self.epochs.truncate_from_end(resume.map_or(base, |resume| resume.offset));
         let mut index = unflushed;
         while let Some(segment) = self.segments.get(index).cloned() {
             if let Some(previous) =
@@ -305,7 +318,9 @@ impl Loader<'_> {
                 tolerate_full(previous.on_become_inactive(self.fs))?;
                 previous.close();
             }
-            let (cut, next_offset) = self.recover_segment(&segment)?;
+            let resume = resume.take();
+            self.report_progress(&segment, resume, index - unflushed, self.segments.len() - unflushed);
+            let Recovered { cut, is_blank, next_offset } = self.recover_segment(&segment, resume)?;
             end = next_offset;
             index += 1;
             let next_base = self.segments.get(index).map(|next| next.base_offset());
@@ -315,7 +330,9 @@ impl Loader<'_> {
                 let allows_gap = self.params.config.compact || next <= recovery_point;
                 next == next_offset || allows_gap && next > next_offset
             });
-            if cut > 0 || !follows {
+            // Of a file that ends in bytes that were never written nothing is missing when the next segment continues it.
+            let is_whole = cut == 0 || is_blank && next_base.is_none_or(|next| next == next_offset);
+            if !is_whole || !follows {
                 tracing::warn!(
                     "Corruption found in segment {} of {}, truncating to offset {next_offset}",
                     segment.base_offset(),
@@ -345,7 +362,7 @@ impl Loader<'_> {
         )
     }
 
-    fn recover_segment(&mut self, segment: &LogSegment) -> io::Result<(u32, i64)> {
+    fn recover_segment(&mut self, segment: &LogSegment, resume: Option<Resume>) -> io::Result<Recovered> {
         Recovery {
             context: self.context,
             partition: self.partition,
@@ -354,7 +371,7 @@ impl Loader<'_> {
             epochs: &mut self.epochs,
             producers: &mut self.producers,
         }
-        .recover(segment)
+        .recover(segment, resume)
     }
 
     /// Rebuilds the indexes of one segment of a log that was closed cleanly.
@@ -379,10 +396,10 @@ impl Loader<'_> {
             epochs: &mut epochs,
             producers: &mut producers,
         }
-        .recover(&segment);
+        .recover(&segment, None);
         self.epochs = epochs;
         segment.on_become_inactive(self.fs)?;
-        if recovered?.0 > 0 {
+        if recovered?.cut > 0 {
             self.remove_segments_from(at + 1)?;
         }
         Ok(())

@@ -10,6 +10,7 @@
 
 mod append;
 mod flush;
+mod group_commit;
 mod handover;
 mod leftovers;
 mod load;
@@ -32,6 +33,9 @@ use protocol::Uuid;
 use record::{Time, TopicPartition};
 
 pub use self::append::{AppendInfo, AppendOptions};
+use self::group_commit::GroupCommit;
+pub use self::group_commit::SyncOutcome;
+pub(crate) use self::group_commit::SyncQueue;
 pub use self::handover::FollowError;
 pub use self::load::OpenParams;
 pub use self::read::{AbortedTransaction, FetchDataInfo, FetchIsolation};
@@ -46,6 +50,7 @@ use crate::config::LogConfig;
 use crate::context::{LogContext, LogDir, Task};
 use crate::epoch_cache::LeaderEpochCache;
 use crate::error::{LogDirError, StorageError};
+use crate::log_dir::sync_failed;
 use crate::names;
 use crate::offsets::{LogOffsetMetadata, OffsetCell};
 use crate::producer::ProducerStateManager;
@@ -66,6 +71,8 @@ pub struct UnifiedLog {
     topic_id: Mutex<Option<Uuid>>,
     /// Whether `partition.metadata` is still to be written.
     metadata_dirty: AtomicBool,
+    /// Whether it was written, but is not known to be durable.
+    metadata_unsynced: AtomicBool,
     config: ArcSwap<LogConfig>,
     segments: ArcSwap<Vec<Arc<LogSegment>>>,
     log_end: OffsetCell,
@@ -74,6 +81,7 @@ pub struct UnifiedLog {
     first_unstable: OffsetCell,
     log_start_offset: AtomicI64,
     recovery_point: AtomicI64,
+    group_commit: GroupCommit,
     /// Wall clock, ms.
     last_flushed_ms: AtomicI64,
     /// The name of the directory itself is durable.
@@ -266,7 +274,8 @@ impl UnifiedLog {
         }
     }
 
-    /// Writes `partition.metadata` when that is still to be done. Happens before the first record is appended.
+    /// Writes `partition.metadata` when that is still to be done. Happens before the first record is appended, so that
+    /// a killed node leaves no records whose topic is not known; it becomes durable with the first records that do.
     pub fn maybe_flush_metadata(&self) -> Result<(), StorageError> {
         if !self.metadata_dirty.load(Ordering::Acquire) {
             return Ok(());
@@ -276,11 +285,28 @@ impl UnifiedLog {
             && self.metadata_dirty.load(Ordering::Acquire)
         {
             let dir = self.dir.path();
+            self.metadata_unsynced.store(true, Ordering::Release);
             checkpoint::write_partition_metadata(self.fs(), &dir, id)
                 .map_err(|e| self.fail("Error while writing partition metadata file in", e))?;
             self.metadata_dirty.store(false, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Makes `partition.metadata` durable; true when its name may still have to be made so.
+    fn sync_metadata(&self) -> std::io::Result<bool> {
+        if self.metadata_dirty.load(Ordering::Acquire)
+            || !self.metadata_unsynced.swap(false, Ordering::AcqRel)
+        {
+            return Ok(false);
+        }
+        let path = self.dir.path().join(names::PARTITION_METADATA_FILE);
+        match self.fs().open(&path, env::OpenMode::ReadWrite) {
+            Ok(file) => file.sync_data().map_err(sync_failed).map(|()| true),
+            // A log whose topic has no id, or that was made by a node that knew of none.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     pub(crate) fn context(&self) -> &LogContext {
@@ -327,6 +353,7 @@ impl UnifiedLog {
         let active = self.active_segment();
         self.log_end.store(LogOffsetMetadata::new(offset, active.base_offset(), active.size()));
         self.recovery_point.fetch_min(offset, Ordering::AcqRel);
+        self.group_commit.truncate_to(offset);
     }
 
     /// Renames the files of segments that left the list and removes them, and their snapshots, after a while.
@@ -366,15 +393,14 @@ impl UnifiedLog {
         self.retire_snapshot_file(offset, due)
     }
 
-    /// Writes `partition.metadata` and the leader epochs when they are behind; true when there was anything to write.
-    pub(crate) fn flush_small_files(&self) -> Result<bool, StorageError> {
-        if !self.metadata_dirty.load(Ordering::Acquire) && !self.epochs.lock().is_dirty() {
+    /// Writes `partition.metadata` when it is behind, without making it durable; true when there was anything to write.
+    pub(crate) fn write_metadata(&self) -> Result<bool, StorageError> {
+        if !self.metadata_dirty.load(Ordering::Acquire) {
             return Ok(false);
         }
         let _flushing = self.flushing.lock();
         if !self.writer.lock().closed {
             self.maybe_flush_metadata()?;
-            self.flush_epochs()?;
         }
         Ok(true)
     }
@@ -406,6 +432,8 @@ impl UnifiedLog {
     /// Removes the directory and everything in it.
     pub(crate) fn delete(&self) -> Result<(), StorageError> {
         self.close_quietly();
+        // A sync that found the log open may still be under way.
+        let _flushing = self.flushing.lock();
         let dir: PathBuf = self.dir.path().to_path_buf();
         crate::producer::ignore_missing(self.fs().remove_dir_all(&dir))
             .map_err(|e| self.fail("Error while deleting log for", e))

@@ -24,6 +24,18 @@ impl UnifiedLog {
         self.set_high_watermark(&mut writer, LogOffsetMetadata::offset_only(offset))
     }
 
+    /// For a leader that is the partition's only in-sync replica: moves the high watermark to the log's end, but not
+    /// past what has to be durable first. Returns what it became.
+    pub fn advance_high_watermark_to_end(&self) -> i64 {
+        let mut writer = self.writer.lock();
+        let end = self.presentable_end();
+        let current = self.high_watermark();
+        if end.message_offset < current {
+            return current;
+        }
+        self.set_high_watermark(&mut writer, end)
+    }
+
     /// A leader's step forward: only up, or onto a newer segment. Returns the old value when it moved.
     pub fn maybe_increment_high_watermark(&self, new: LogOffsetMetadata) -> Option<LogOffsetMetadata> {
         let mut writer = self.writer.lock();

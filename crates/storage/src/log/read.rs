@@ -158,7 +158,7 @@ impl UnifiedLog {
         let max_position = if segment.base_offset() < max.segment_base_offset {
             Some(segment.size())
         } else if segment.base_offset() == max.segment_base_offset && !max.is_offset_only() {
-            u32::try_from(max.relative_position).ok()
+            u32::try_from(max.relative_position).ok().map(|position| position.min(segment.size()))
         } else {
             None
         };

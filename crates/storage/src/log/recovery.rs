@@ -27,6 +27,27 @@ use crate::segment::LogSegment;
 /// Bytes read at once; a batch that is larger is read whole.
 const READ_CHUNK: usize = 1 << 20;
 
+/// Offset, size, epoch and magic of a batch; of none are all of these bytes 0.
+const MAGIC_END: usize = 17;
+
+/// Where recovery of a segment begins when not at its beginning.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resume {
+    pub(super) position: u32,
+    pub(super) offset: i64,
+}
+
+/// What recovery made of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recovered {
+    /// Bytes that were cut.
+    pub(super) cut: u32,
+    /// What was cut had never been written.
+    pub(super) is_blank: bool,
+    /// The offset after the last record.
+    pub(super) next_offset: i64,
+}
+
 /// Reads whole batches one after the other.
 struct BatchReader<'a> {
     file: &'a dyn File,
@@ -65,6 +86,14 @@ impl<'a> BatchReader<'a> {
         Ok(())
     }
 
+    /// Whether nothing was ever written at `position`: a preallocated file, or one that grew before its bytes arrived.
+    fn is_blank(&mut self, position: u64) -> io::Result<bool> {
+        self.fill(position, MAGIC_END)?;
+        let at = usize::try_from(position - self.start).map_err(|_| io::ErrorKind::InvalidData)?;
+        let head = self.buffer.get(at..).unwrap_or_default();
+        Ok(head.iter().take(MAGIC_END).all(|byte| *byte == 0))
+    }
+
     /// The batch at `position`; `None` when it is cut off.
     fn batch(&mut self, position: u64) -> io::Result<Result<Option<RecordBatch<'_>>, RecordError>> {
         self.fill(position, 256)?;
@@ -92,17 +121,27 @@ pub(super) struct Recovery<'a> {
 }
 
 impl Recovery<'_> {
-    /// Rebuilds a segment's indexes from its log and cuts it at the first bad byte; returns the bytes cut and the
-    /// offset after the last record.
-    pub(super) fn recover(&mut self, segment: &LogSegment) -> io::Result<(u32, i64)> {
+    /// Rebuilds a segment's indexes from its log and cuts it at the first bad byte.
+    pub(super) fn recover(&mut self, segment: &LogSegment, resume: Option<Resume>) -> io::Result<Recovered> {
         let fs = &*self.context.env.fs;
-        segment.reset_indexes(fs)?;
+        if resume.is_none() {
+            segment.reset_indexes(fs)?;
+        }
         let file = segment.log_file(fs)?;
         let size = segment.size();
         let mut reader = BatchReader::new(&*file, u64::from(size));
-        let mut position = 0_u32;
-        let mut next_offset = segment.base_offset();
+        let begin = Resume { position: 0, offset: segment.base_offset() };
+        let Resume { mut position, offset: mut next_offset } = resume.unwrap_or(begin);
+        let mut is_blank = false;
         while position < size {
+            if reader.is_blank(u64::from(position))? {
+                is_blank = true;
+                tracing::info!(
+                    "Nothing was written to {} behind byte offset {position}. The log ends there.",
+                    segment.path(crate::names::LOG_FILE_SUFFIX).display()
+                );
+                break;
+            }
             let batch = match reader.batch(u64::from(position))? {
                 Ok(Some(batch)) => batch,
                 Ok(None) => break,
@@ -145,7 +184,7 @@ impl Recovery<'_> {
         }
         segment.cut(fs, position)?;
         segment.complete_indexes(fs)?;
-        Ok((size - position, next_offset))
+        Ok(Recovered { cut: size - position, is_blank, next_offset })
     }
 
     fn check(&self, segment: &LogSegment, batch: &RecordBatch<'_>, next_offset: i64) -> Result<(), String> {

@@ -106,7 +106,9 @@ impl UnifiedLog {
             }
             None => {
                 let jitter = self.config.load().random_segment_jitter(self.context.env.random.next_u64());
-                let made = LogSegment::create(self.fs(), self.dir.clone(), new_offset, now.wall_ms, jitter);
+                let size = self.config.load().initial_file_size();
+                let made =
+                    LogSegment::create(self.fs(), self.dir.clone(), new_offset, now.wall_ms, jitter, size);
                 Arc::new(made.map_err(|e| self.fail(doing, e))?)
             }
         };
@@ -115,6 +117,7 @@ impl UnifiedLog {
         self.segments.store(Arc::new(vec![segment]));
         self.delete_segments(writer, deleted, now)?;
         self.set_log_end(new_offset);
+        self.group_commit.forget_place();
         self.epochs.lock().clear();
         let dir = self.dir.path();
         let producers = &mut writer.producers;

@@ -5,6 +5,8 @@
 //! Concurrency: `num.recovery.threads.per.data.dir` threads per directory, each taking the next log.
 //! Crash: see the parent.
 
+mod progress;
+
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::io;
@@ -16,6 +18,7 @@ use parking_lot::Mutex;
 use protocol::Uuid;
 use record::{Time, TopicPartition};
 
+use self::progress::Progress;
 use super::moves::Duplicate;
 use super::{Doomed, LogManager};
 use crate::checkpoint;
@@ -49,6 +52,7 @@ struct DirJobs {
     log_start_offsets: BTreeMap<TopicPartition, i64>,
     high_watermarks: BTreeMap<TopicPartition, i64>,
     next: AtomicUsize,
+    progress: Progress,
 }
 
 /// What the broker knows of the logs it loads.
@@ -81,8 +85,11 @@ impl LogManager {
         is_stray: &(dyn Fn(&UnifiedLog) -> bool + Sync),
         assigned: &(dyn Fn(&UnifiedLog) -> Option<Uuid> + Sync),
     ) -> Result<LoadSummary, LogDirError> {
+        let begin = self.context.env.now().monotonic;
+        let live = self.live_log_dirs();
+        tracing::info!("Loading logs from log dirs {}", progress::names(live.iter().map(|dir| dir.path())));
         let mut listed = Vec::new();
-        for dir in self.live_log_dirs() {
+        for dir in live {
             match self.list_jobs(&dir) {
                 Ok(jobs) => listed.push((dir, jobs?)),
                 Err(e) => drop(dir.fail("Error while loading log dir", dir.path(), e)),
@@ -93,6 +100,7 @@ impl LogManager {
         for (dir, jobs) in listed {
             match self.begin_dir(&dir, jobs) {
                 Ok(jobs) => {
+                    progress::announce(&jobs);
                     if !jobs.had_clean_shutdown && !jobs.jobs.is_empty() {
                         summary.unclean_dirs.push(dir.path().to_path_buf());
                     }
@@ -116,6 +124,8 @@ impl LogManager {
         summary.logs = self.log_count();
         summary.strays = lookup.strays.into_inner();
         summary.strays.sort();
+        let took = self.context.env.now().monotonic.saturating_sub(begin);
+        progress::announce_end(&summary, took);
         Ok(summary)
     }
 
@@ -163,6 +173,7 @@ impl LogManager {
             log_start_offsets: read(names::LOG_START_OFFSET_CHECKPOINT_FILE)?,
             high_watermarks: read(names::HIGH_WATERMARK_CHECKPOINT_FILE)?,
             next: AtomicUsize::new(0),
+            progress: Progress::default(),
         })
     }
 
@@ -193,7 +204,11 @@ impl LogManager {
             if jobs.dir.is_offline() {
                 return Ok(());
             }
-            match self.load_log(jobs, job, lookup) {
+            let begin = self.context.env.now().monotonic;
+            let loaded = self.load_log(jobs, job, lookup);
+            let log = loaded.as_ref().ok().and_then(|()| self.get_log(&job.partition));
+            jobs.progress.note(jobs, job, log.as_deref(), begin, self.context.env.now().monotonic);
+            match loaded {
                 Ok(()) => {}
                 // The directory is offline now; the others go on.
                 Err(LogDirError::Storage(StorageError::Io { .. } | StorageError::Offline(_)))

@@ -11,6 +11,7 @@ mod cleaning;
 mod load;
 mod moves;
 mod shutdown;
+mod syncs;
 mod tasks;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};

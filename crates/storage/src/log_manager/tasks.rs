@@ -20,8 +20,8 @@ use crate::log::{UnifiedLog, delay};
 use crate::names;
 use crate::producer::ignore_missing;
 
-/// Small files (`partition.metadata`, leader epochs) written per second in the background, each with a sync.
-const SMALL_FILES_PER_PASS: usize = 200;
+/// `partition.metadata` files written per pass: none is synced, and a pass must not hold up the others for long.
+const SMALL_FILES_PER_PASS: usize = 10_000;
 const SMALL_FILES_INTERVAL: Duration = Duration::from_secs(1);
 /// Files that nobody used for one to two of these are closed.
 const IDLE_FILES_INTERVAL: Duration = Duration::from_secs(15);
@@ -98,6 +98,7 @@ impl LogManager {
             self.flush_dirty_logs(now);
         }
         if is_due(&mut schedule.recovery_points, at, delay(config.flush_offset_checkpoint_interval_ms)) {
+            self.flush_synced_logs(now);
             self.checkpoint_recovery_points();
         }
         let interval = delay(config.flush_start_offset_checkpoint_interval_ms);
@@ -129,7 +130,7 @@ impl LogManager {
             if log.log_dir().is_offline() {
                 continue;
             }
-            match log.flush_small_files() {
+            match log.write_metadata() {
                 Ok(wrote) => written += usize::from(wrote),
                 Err(e) => tracing::warn!("{e}"),
             }
