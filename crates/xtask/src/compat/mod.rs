@@ -7,6 +7,7 @@
 
 pub mod broker;
 mod install;
+mod kafka_own_tests;
 mod librdkafka;
 mod parse;
 
@@ -171,6 +172,24 @@ const SUITES: &[Suite] = &[
         rerun: Some("its tests wait for times of their own"),
         install: librdkafka::install,
         run: |target| librdkafka::run(target, librdkafka::Selection::All),
+    },
+    Suite {
+        name: "kafka-own-tests-quick",
+        folder: kafka_own_tests::FOLDER,
+        in_gate: true,
+        settings: &[],
+        minimum: 1,
+        install: |_, _| Ok(()),
+        run: |target| kafka_own_tests::run(target, kafka_own_tests::Selection::Quick),
+    },
+    Suite {
+        name: "kafka-own-tests",
+        folder: kafka_own_tests::FOLDER,
+        in_gate: false,
+        settings: &[],
+        minimum: 1,
+        install: |_, _| Ok(()),
+        run: |target| kafka_own_tests::run(target, kafka_own_tests::Selection::All),
     },
     Suite {
         name: "wire",
