@@ -4,7 +4,9 @@
 use bytes::Bytes;
 use compression::KafkaCodecs;
 use libfuzzer_sys::fuzz_target;
-use record::{BatchHeader, Batches, BufferSupplier, Compression, ControlRecordType, EndTransactionMarker, legacy};
+use record::{
+    BatchHeader, Batches, BufferSupplier, Compression, ControlRecordType, EndTransactionMarker, legacy,
+};
 
 /// Enough for any input to swell visibly, little enough to stay within libFuzzer's memory limit.
 const LIMIT: usize = 4 << 20;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use compression::KafkaCodecs;
 use libfuzzer_sys::fuzz_target;
 use record::{
-    AppendOrigin, BatchHeader, BufferSupplier, Codecs, Compression, CompressionType, RecordBatch, TimestampType,
-    TopicPartition, ValidationParams, validate_and_assign_offsets,
+    AppendOrigin, BatchHeader, BufferSupplier, Codecs, Compression, CompressionType, RecordBatch,
+    TimestampType, TopicPartition, ValidationParams, validate_and_assign_offsets,
 };
 
 const LIMIT: usize = 4 << 20;
@@ -53,7 +53,8 @@ fuzz_target!(|data: &[u8]| {
         max_decompressed_size: LIMIT,
         ..ValidationParams::new(&partition, 2000, 77)
     };
-    let Ok(batch) = validate_and_assign_offsets(Bytes::from(bytes), &params, &KafkaCodecs, &mut buffers) else {
+    let Ok(batch) = validate_and_assign_offsets(Bytes::from(bytes), &params, &KafkaCodecs, &mut buffers)
+    else {
         return;
     };
     let (first_offset, last_offset, is_rebuilt) = (batch.first_offset, batch.last_offset, batch.is_rebuilt);

@@ -1,4 +1,6 @@
-//! What the fuzz targets for messages share: decode, and check that what was decoded survives encoding.
+//! What the fuzz targets share. For messages: decode, and check that what was decoded survives encoding.
+
+pub mod disk;
 
 use bytes::Bytes;
 use protocol::{Decoder, EncodeError, Encoder, Message};
