@@ -436,6 +436,8 @@ fn a_partition_moves_while_it_is_written_and_through_a_kill() {
         let number = taken.len() as u64;
         assert_eq!(produce(&mut client, "t", 0, number, 50_000), (ErrorCode::NONE, number as i64));
         taken.push(number);
+        let end = list_offset(&mut client, "t", 0, -1);
+        assert_eq!(end, (ErrorCode::NONE, taken.len() as i64), "what is acknowledged is seen at once");
         assert!(Instant::now() < deadline, "it never arrives:\n{}", server.log());
     }
     fill_some(&mut client, 0, &mut taken);

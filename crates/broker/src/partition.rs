@@ -151,8 +151,13 @@ impl Partition {
         }
     }
 
+    /// The log in force: from the moment of a handover its successor, so that whoever was acknowledged there is seen.
     pub(crate) fn log(&self) -> Guard<Arc<UnifiedLog>> {
-        self.log.load()
+        let mut log = self.log.load();
+        while let Some(successor) = log.successor().cloned() {
+            log = Guard::from_inner(successor);
+        }
+        log
     }
 
     /// The partition has moved to another directory.
@@ -233,7 +238,7 @@ impl Partition {
         registration: &PartitionRegistration,
         origin: AppendOrigin,
     ) -> Result<AppendInfo, AppendFailure> {
-        let mut log = self.log.load_full();
+        let mut log = Guard::into_inner(self.log());
         let appended = loop {
             let appended = log.append_as_leader(now, records.clone(), registration.leader_epoch, origin);
             match (&appended, log.successor()) {
@@ -340,7 +345,7 @@ impl Partition {
         if !self.is_leader() {
             return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
         }
-        let mut log = self.log.load_full();
+        let mut log = Guard::into_inner(self.log());
         let config = log.config();
         if !config.delete {
             return Err(ErrorCode::POLICY_VIOLATION);

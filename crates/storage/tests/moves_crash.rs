@@ -49,6 +49,7 @@ struct Model {
     /// The record at each offset; each batch holds one.
     records: Vec<u64>,
     flushed: usize,
+    /// The greatest log start ever asked for. A crash may bring back what lies below, in one of two replicas.
     log_start: i64,
     next_value: u64,
     epoch: i32,
@@ -218,7 +219,6 @@ fn check(sim: &Sim, log: &UnifiedLog, model: &mut Model, must_hold: usize, conte
     model.records.extend(found);
     model.in_flight = None;
     model.flushed = model.flushed.min(end as usize);
-    model.log_start = start;
 }
 
 fn run_seed(seed: u64) {

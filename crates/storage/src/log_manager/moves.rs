@@ -130,7 +130,10 @@ impl LogManager {
         self.alter_cleaner_checkpoint_dir(partition, current.log_dir(), future.log_dir());
         self.resume_cleaning(partition);
         // The new name first: whatever happens to the other one, the assignment leads to this.
-        self.sync_names(future.log_dir())?;
+        if let Err(error) = self.sync_names(future.log_dir()) {
+            // The directory went offline with the replica in it.
+            tracing::error!("{error}");
+        }
         current.close_quietly();
         if !current.log_dir().is_offline() && self.sync_names(current.log_dir()).is_ok() {
             self.doomed.lock().push_back((self.removal_due(now), super::Doomed::Log(current.clone())));
