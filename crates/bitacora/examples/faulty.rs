@@ -1,5 +1,6 @@
 //! A broker on a disk that fails when told: `faulty CONTROL FILE` is `bitacora server FILE`, where each line
-//! `OPERATION PATH-PART` of the file CONTROL makes every such operation on such a path fail with EIO.
+//! `OPERATION PATH-PART` of the file CONTROL makes every such operation on such a path fail with EIO, or with ENOSPC where
+//! OPERATION ends in `-full`.
 //!
 //! OPERATION is `write`, `sync` (of files and directories), `create` or `rename`. Tests rewrite CONTROL while it runs.
 
@@ -13,6 +14,8 @@ use env::{DirEntry, Env, File, FileLock, FileSystem, Metadata, OpenMode, Space};
 
 /// The kernel's number of "input/output error".
 const EIO: i32 = 5;
+/// "No space left on device".
+const ENOSPC: i32 = 28;
 
 #[derive(Clone)]
 struct Faults {
@@ -23,11 +26,17 @@ impl Faults {
     fn check(&self, operation: &str, path: &Path) -> io::Result<()> {
         let rules = std::fs::read_to_string(&self.control).unwrap_or_default();
         let path = path.to_string_lossy();
-        let hit = rules
-            .lines()
-            .filter_map(|line| line.split_once(' '))
-            .any(|(op, part)| op == operation && path.contains(part.trim_end()));
-        if hit { Err(io::Error::from_raw_os_error(EIO)) } else { Ok(()) }
+        for (rule, part) in rules.lines().filter_map(|line| line.split_once(' ')) {
+            if path.contains(part.trim_end()) {
+                if rule == operation {
+                    return Err(io::Error::from_raw_os_error(EIO));
+                }
+                if rule.strip_suffix("-full") == Some(operation) {
+                    return Err(io::Error::from_raw_os_error(ENOSPC));
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -359,6 +359,34 @@ fn a_directory_that_cannot_be_synced_goes_offline_alone() {
 }
 
 #[test]
+fn a_topic_made_without_room_is_served_once_there_is_some() {
+    let (dir, port) = two_dirs("no-room", "");
+    let server = Server::open_faulty(dir.clone(), port);
+    let mut client = server.connect();
+    let rule = |name: &str| format!("create-full {}/t-\n", dir.join(name).display());
+    fs::write(dir.join("faults"), rule("first") + &rule("second")).unwrap();
+    let topic =
+        CreatableTopic { name: "t".into(), num_partitions: 2, replication_factor: 1, ..Default::default() };
+    let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 10_000, ..Default::default() };
+    assert_eq!(client.call(&request, 7).topics[0].error_code, 0);
+    for partition in 0..2 {
+        assert_eq!(produce(&mut client, "t", partition, 0, 10).0, STORAGE_ERROR);
+    }
+    fs::write(dir.join("faults"), "").unwrap();
+    for partition in 0..2 {
+        eventually("it is served", || produce(&mut client, "t", partition, 0, 10).0 == ErrorCode::NONE);
+    }
+    let mut server = server;
+    server.dir = PathBuf::new();
+    drop(server);
+    let server = Server::open(dir, port);
+    let mut client = server.connect();
+    for partition in 0..2 {
+        eventually("it leads", || list_offset(&mut client, "t", partition, -1) == (ErrorCode::NONE, 1));
+    }
+}
+
+#[test]
 fn the_metadata_directory_ends_the_node() {
     let (dir, port) = two_dirs("eio-metadata", "");
     let mut server = Server::open_faulty(dir.clone(), port);

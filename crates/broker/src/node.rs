@@ -33,9 +33,9 @@ use env::Env;
 use metadata::MetadataImage;
 use parking_lot::{Mutex, RwLock};
 use protocol::{ErrorCode, Message, Uuid};
-use record::Time;
+use record::{Time, TopicPartition};
 use replication::fetch_session::FetchSessionCache;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,6 +61,8 @@ pub struct Node {
     pub(crate) auto_topics: Mutex<AutoTopics>,
     pub(crate) assignments: Mutex<Assignments>,
     pub(crate) moves: LogDirMoves,
+    /// Partitions whose logs found no room, with their topics' ids.
+    pub(crate) unopened: Mutex<BTreeMap<TopicPartition, Uuid>>,
 }
 
 /// Who this node is; fixed for the life of the process.
@@ -105,6 +107,7 @@ impl Node {
             auto_topics: Mutex::default(),
             assignments: Mutex::default(),
             moves: LogDirMoves::default(),
+            unopened: Mutex::default(),
             settings: ArcSwap::new(config),
             configs: ArcSwap::from_pointee(configs),
             env,
@@ -151,6 +154,7 @@ impl Node {
         for (dir, cause, _) in &report.failed_dirs {
             self.stop_serving(dir, cause);
         }
+        self.reopen_when_there_is_room();
     }
 
     /// How many threads are to call [`Node::run_cleaner`]; changes with `log.cleaner.threads`.

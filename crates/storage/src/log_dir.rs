@@ -131,6 +131,12 @@ impl LogDir {
         }
     }
 
+    fn set_room(&self) {
+        if self.full.swap(false, Ordering::AcqRel) {
+            tracing::info!("Log dir {} has room again", self.path.display());
+        }
+    }
+
     /// Bytes that records may take.
     fn room(&self, fs: &dyn FileSystem) -> io::Result<i64> {
         let space = fs.space(&self.path)?;
@@ -142,6 +148,9 @@ impl LogDir {
     pub(crate) fn look_at_space(&self, fs: &dyn FileSystem) {
         if let Ok(room) = self.room(fs) {
             self.headroom.store(room / 2, Ordering::Relaxed);
+            if room > 0 {
+                self.set_room();
+            }
         }
     }
 
@@ -161,9 +170,7 @@ impl LogDir {
         }
         // Others write to the volume too.
         self.headroom.store((room - len) / 2, Ordering::Relaxed);
-        if self.full.swap(false, Ordering::AcqRel) {
-            tracing::info!("Log dir {} has room again", self.path.display());
-        }
+        self.set_room();
         Ok(())
     }
 }

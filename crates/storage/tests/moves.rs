@@ -366,6 +366,30 @@ fn a_full_volume_refuses_records_keeps_room_for_the_node_and_recovers() {
 }
 
 #[test]
+fn a_log_that_finds_no_room_leaves_nothing_behind() {
+    let sim = machine();
+    let manager = start(&sim, "/a").unwrap();
+    for dir in DIRS {
+        sim.fs.inject(Fault {
+            op: Op::Create,
+            path: format!("{dir}/t-0"),
+            nth: 1,
+            kind: io::ErrorKind::StorageFull,
+        });
+    }
+    let params = CreateParams {
+        config: config(),
+        topic_id: None,
+        is_new: true,
+        directory_id: Some(directory_id("/c")),
+    };
+    let refused = manager.get_or_create_log(&partition(), params, sim.clock.now());
+    assert!(matches!(refused, Err(LogDirError::Storage(error)) if error.is_full()));
+    assert!(names(&sim, "/a").is_empty() && names(&sim, "/b").is_empty());
+    append(&sim, &create(&sim, &manager, "/b"), 1);
+}
+
+#[test]
 fn a_torn_append_leaves_nothing_behind() {
     let sim = machine();
     let manager = start(&sim, "/a").unwrap();

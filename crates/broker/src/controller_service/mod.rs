@@ -30,6 +30,8 @@ pub(crate) use requests::{ControllerRequest, ControllerResponse, Origin};
 enum Event {
     Request(ControllerRequest, Origin, i16),
     Raft(RaftRequest, ReplyTo, String),
+    /// There is room for partitions that could not be opened.
+    Reopen,
 }
 
 /// A response that waits for the offset to be stable.
@@ -117,6 +119,15 @@ impl Node {
         self.outbox.wake_controller();
     }
 
+    /// Has partitions opened that found no room before, once there may be some.
+    pub(crate) fn reopen_when_there_is_room(&self) {
+        let has_room = self.logs.live_log_dirs().iter().any(|dir| !dir.is_full());
+        if has_room && !self.unopened.lock().is_empty() {
+            self.controller.queue.lock().push(Event::Reopen);
+            self.outbox.wake_controller();
+        }
+    }
+
     /// Queues a request for the metadata quorum.
     pub(crate) fn submit_raft(&self, request: RaftRequest, to: ReplyTo, listener: &str) {
         self.controller.queue.lock().push(Event::Raft(request, to, listener.to_owned()));
@@ -150,6 +161,7 @@ impl Node {
         for event in events {
             match event {
                 Event::Request(request, origin, version) => self.decide(inner, request, origin, version)?,
+                Event::Reopen => self.reopen_partitions(),
                 Event::Raft(request, to, listener) => {
                     let request_id = inner.next_raft_request;
                     inner.next_raft_request += 1;

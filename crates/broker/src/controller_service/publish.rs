@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use record::TopicPartition;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
-use storage::{CreateParams, UnifiedLog};
+use storage::{CreateParams, LogDirError, UnifiedLog};
 
 /// `ConfigResource` type "topic".
 const TOPIC: i8 = 2;
@@ -112,6 +112,25 @@ impl Node {
         }
     }
 
+    /// Opens partitions that found no room when they were assigned.
+    pub(super) fn reopen_partitions(&self) {
+        let image = self.image().clone();
+        let mut changes = LocalReplicaChanges::default();
+        for (name, topic_id) in std::mem::take(&mut *self.unopened.lock()) {
+            let Some(registration) = image.topics.partition(&topic_id, name.partition) else { continue };
+            if let Some(directory) = registration.directory(self.node_id()) {
+                changes.directory_ids.insert(name.clone(), (topic_id, directory));
+            }
+            let info = PartitionInfo { topic_id, partition: registration.clone() };
+            if registration.leader == self.node_id() {
+                changes.leaders.insert(name, info);
+            } else {
+                changes.followers.insert(name, info);
+            }
+        }
+        self.apply(&changes, image);
+    }
+
     /// Tells the controller of replicas that are elsewhere than it thinks, and goes on with moves.
     fn check_directories(&self, changes: &LocalReplicaChanges) {
         let now = self.now();
@@ -175,7 +194,12 @@ impl Node {
             is_new: !may_be_offline,
             directory_id: Some(directory),
         };
-        let log = self.logs.get_or_create_log(name, params, self.now()).map_err(|error| error.to_string())?;
+        let log = self.logs.get_or_create_log(name, params, self.now()).map_err(|error| {
+            if matches!(&error, LogDirError::Storage(error) if error.is_full()) {
+                self.unopened.lock().insert(name.clone(), info.topic_id);
+            }
+            error.to_string()
+        })?;
         let partition =
             Partition::new(self.node_id(), log, info.partition.clone(), topic_config.min_insync_replicas);
         let partition = Arc::new(partition);

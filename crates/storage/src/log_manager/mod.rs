@@ -368,7 +368,12 @@ impl LogManager {
             topic_id: params.topic_id,
             is_new: !exists,
         };
-        UnifiedLog::open(&self.context, dir, path, partition.clone(), params, now)
+        let made = UnifiedLog::open(&self.context, dir, path.clone(), partition.clone(), params, now);
+        if made.is_err() && !exists {
+            // Half a log here and a whole one elsewhere would be two at the next start.
+            let _ = self.fs().remove_dir_all(&path);
+        }
+        made
     }
 
     /// The assigned directory, or the working ones with the fewest logs first.
