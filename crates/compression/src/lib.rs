@@ -10,6 +10,7 @@
 
 mod gzip;
 mod lz4;
+mod lz4_high;
 mod snappy;
 mod zstd;
 
@@ -36,7 +37,7 @@ impl Codecs for KafkaCodecs {
             }
             Compression::Gzip(level) => gzip::compress(level, source, destination),
             Compression::Snappy => snappy::compress(source, destination),
-            Compression::Lz4(_) => lz4::compress(magic, source, destination),
+            Compression::Lz4(level) => lz4::compress(magic, level, source, destination),
             Compression::Zstd(level) => zstd::compress(level, source, destination),
         }
     }

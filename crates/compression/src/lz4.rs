@@ -9,6 +9,7 @@ use record::CodecError;
 use std::io::{self, Read};
 use twox_hash::XxHash32;
 
+use crate::lz4_high::HighCompressor;
 use crate::{Pool, invalid, put_block, take_block, take_from};
 
 const MAGIC: [u8; 4] = 0x184d_2204_u32.to_le_bytes();
@@ -31,19 +32,34 @@ fn header_checksum(descriptor: &[u8]) -> u8 {
     (XxHash32::oneshot(0, descriptor) >> 8) as u8
 }
 
-pub(crate) fn compress(magic: i8, source: &[u8], destination: &mut Vec<u8>) -> Result<(), CodecError> {
+/// The level at which the fast compressor works, as in the reference; others search harder, or less hard.
+const DEFAULT_LEVEL: i32 = 9;
+
+pub(crate) fn compress(
+    magic: i8,
+    level: i32,
+    source: &[u8],
+    destination: &mut Vec<u8>,
+) -> Result<(), CodecError> {
     let [a, b, c, d] = MAGIC;
     let header = [a, b, c, d, FLAGS, BLOCK_DESCRIPTOR];
     destination.extend_from_slice(&header);
     destination.push(header_checksum(if magic == 0 { &header } else { &header[4..] }));
     let mut table = TABLES.with(Pool::take).unwrap_or_else(CompressTable::large);
+    let mut high = (level != DEFAULT_LEVEL).then(|| HighCompressor::new(level));
     for block in source.chunks(BLOCK_SIZE) {
         let length_at = destination.len();
         let start = length_at + 4;
-        destination.resize(start + get_maximum_output_size(block.len()), 0);
-        let space = destination.get_mut(start..).unwrap_or_default();
-        let written = compress_into_with_table(block, space, &mut table)
-            .map_err(|e| CodecError::Malformed(e.to_string().into()))?;
+        let written = if let Some(high) = &mut high {
+            destination.resize(start, 0);
+            high.compress(block, destination);
+            destination.len() - start
+        } else {
+            destination.resize(start + get_maximum_output_size(block.len()), 0);
+            let space = destination.get_mut(start..).unwrap_or_default();
+            compress_into_with_table(block, space, &mut table)
+                .map_err(|e| CodecError::Malformed(e.to_string().into()))?
+        };
         let mut length = written as u32;
         if written < block.len() {
             destination.truncate(start + written);
