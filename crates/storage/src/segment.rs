@@ -9,6 +9,7 @@
 
 mod durability;
 mod files;
+mod lookup;
 mod resume;
 
 use std::io::{self, IoSlice};
@@ -62,6 +63,10 @@ pub struct LogSegment {
     is_log_dirty: AtomicBool,
     /// The file is longer than its records (`preallocate`).
     is_preallocated: AtomicBool,
+    /// An index was found wrong: none is used or written until both are rebuilt.
+    indexes_wrong: AtomicBool,
+    /// That it holds timestamps of the future was said.
+    future_noted: AtomicBool,
     log: Mutex<LogHandle>,
     offset_index: Index<OffsetPosition>,
     time_index: Index<TimestampOffset>,
@@ -91,6 +96,8 @@ impl LogSegment {
             has_new_log_name: AtomicBool::new(true),
             is_log_dirty: AtomicBool::new(true),
             is_preallocated: AtomicBool::new(false),
+            indexes_wrong: AtomicBool::new(false),
+            future_noted: AtomicBool::new(false),
             log: Mutex::new(LogHandle { file: None, used: false }),
             offset_index: Index::existing(base_offset),
             time_index: Index::existing(base_offset),
@@ -197,10 +204,15 @@ impl LogSegment {
             return Ok(false);
         }
         let waited = self.time_waited_for_roll(fs, params.now_ms, params.max_timestamp)?;
+        if waited > config.max_segment_ms() - self.roll_jitter_ms {
+            return Ok(true);
+        }
         let max_index = config.max_index_size_bytes;
-        Ok(waited > config.max_segment_ms() - self.roll_jitter_ms
-            || self.with_offset_index(fs, |index, at| index.is_full(at, max_index))?
-            || self.with_time_index(fs, |index, at| index.is_full(at, max_index))?)
+        let offsets = self.with_offset_index(fs, |index, at| index.is_full(at, max_index));
+        let times = self.with_time_index(fs, |index, at| index.is_full(at, max_index));
+        // A damaged one is rebuilt.
+        Ok(self.believe(offsets.map(Some))?.unwrap_or(false)
+            || self.believe(times.map(Some))?.unwrap_or(false))
     }
 
     /// Time between the first batch and `timestamp`; without timestamps the segment's own age.
@@ -286,22 +298,27 @@ impl LogSegment {
         if position == 0 {
             times.first_batch = Some(batch.max_timestamp);
         }
-        if times.bytes_since_last_index_entry > index_interval {
+        if times.bytes_since_last_index_entry > index_interval && !self.indexes_are_wrong() {
             times.bytes_since_last_index_entry = 0;
-            self.tolerate_full_disk(self.with_offset_index(fs, |index, at| {
+            self.tolerate(self.with_offset_index(fs, |index, at| {
                 index.append(at, OffsetPosition { offset: last_offset, position })
             }))?;
-            self.tolerate_full_disk(self.append_time_index(fs, max))?;
+            self.tolerate(self.append_time_index(fs, max))?;
         }
         times.bytes_since_last_index_entry =
             times.bytes_since_last_index_entry.saturating_add(batch.size_in_bytes() as u32);
         Ok(())
     }
 
-    /// Index entries stay in memory until there is room again: the records are safe without them.
-    fn tolerate_full_disk(&self, result: io::Result<()>) -> io::Result<()> {
+    /// The records are safe without their index entries, which stay in memory until there is room again; an index that
+    /// takes none because it is damaged is rebuilt.
+    fn tolerate(&self, result: io::Result<()>) -> io::Result<()> {
         match result {
             Err(e) if is_full(&e) => Ok(()),
+            Err(e) if lookup::is_damage(&e) => {
+                self.distrust_indexes(&e.to_string());
+                Ok(())
+            }
             other => other,
         }
     }
@@ -315,16 +332,6 @@ impl LogSegment {
         })
     }
 
-    fn loaded_times(&self, fs: &dyn FileSystem) -> io::Result<Times> {
-        let mut times = *self.times.lock();
-        if times.max.is_none() {
-            let last = self.with_time_index(fs, |index, at| index.last(at))?;
-            times.max = Some(last.unwrap_or(self.no_timestamp()));
-            self.times.lock().max = times.max;
-        }
-        Ok(times)
-    }
-
     /// The largest timestamp and a last offset of its batch; timestamp -1 when there is none.
     pub fn max_timestamp_so_far(&self, fs: &dyn FileSystem) -> io::Result<TimestampOffset> {
         Ok(self.loaded_times(fs)?.max.unwrap_or(self.no_timestamp()))
@@ -336,6 +343,11 @@ impl LogSegment {
         if max >= 0 { Ok(max) } else { Ok(fs.metadata(&self.path(LOG_FILE_SUFFIX))?.modified_ms) }
     }
 
+    /// True the first time it is asked.
+    pub(crate) fn is_first_sight_of_the_future(&self) -> bool {
+        !self.future_noted.swap(true, Ordering::AcqRel)
+    }
+
     /// Calls `f` with every batch that begins at or after `from` and before `to`.
     pub fn scan(
         &self,
@@ -345,74 +357,6 @@ impl LogSegment {
         f: impl FnMut(BatchPosition) -> ControlFlow<()>,
     ) -> io::Result<()> {
         scan_batches(&*self.log_file(fs)?, from, to, f)
-    }
-
-    /// The first batch whose last offset is at least `offset`.
-    pub fn translate_offset(&self, fs: &dyn FileSystem, offset: i64) -> io::Result<Option<BatchPosition>> {
-        let size = self.size();
-        if size == 0 {
-            return Ok(None);
-        }
-        let last = self.times.lock().last_batch;
-        if let Some(last) = last.filter(|last| {
-            (last.header.base_offset..=last.header.last_offset()).contains(&offset)
-                && last.position.saturating_add(last.size()) <= size
-        }) {
-            return Ok(Some(last));
-        }
-        let entry = self.with_offset_index(fs, |index, at| index.lookup(at, offset))?;
-        let from = entry.map_or(0, |entry| entry.position);
-        let mut found = None;
-        self.scan(fs, from, size, |batch| {
-            if batch.header.last_offset() >= offset {
-                found = Some(batch);
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok(found)
-    }
-
-    /// Where the indexes say a search for `timestamp` may begin.
-    pub(crate) fn position_for_timestamp(
-        &self,
-        fs: &dyn FileSystem,
-        timestamp: i64,
-        starting_offset: i64,
-    ) -> io::Result<u32> {
-        let found = self.with_time_index(fs, |index, at| index.lookup(at, timestamp))?;
-        let offset = found.map_or(self.base_offset, |entry| entry.offset).max(starting_offset);
-        let entry = self.with_offset_index(fs, |index, at| index.lookup(at, offset))?;
-        Ok(entry.map_or(0, |entry| entry.position))
-    }
-
-    pub(crate) fn position_for_offset(&self, fs: &dyn FileSystem, offset: i64) -> io::Result<u32> {
-        let entry = self.with_offset_index(fs, |index, at| index.lookup(at, offset))?;
-        Ok(entry.map_or(0, |entry| entry.position))
-    }
-
-    /// An offset that no batch of the region behind `position` exceeds, from the index.
-    pub(crate) fn fetch_upper_bound_offset(
-        &self,
-        fs: &dyn FileSystem,
-        position: u32,
-        len: u32,
-    ) -> io::Result<Option<i64>> {
-        let end = i64::from(position) + i64::from(len);
-        let entry = self.with_offset_index(fs, |index, at| index.lookup_value(at, end))?;
-        Ok(entry.map(|entry| entry.offset))
-    }
-
-    /// The offset after the last record, read from the end of the file.
-    pub(crate) fn read_next_offset(&self, fs: &dyn FileSystem) -> io::Result<i64> {
-        let last = self.with_offset_index(fs, |index, at| index.last(at))?;
-        let mut next = self.base_offset;
-        let from = last.map_or(0, |entry| entry.position).min(self.size());
-        self.scan(fs, from, self.size(), |batch| {
-            next = batch.header.next_offset();
-            ControlFlow::Continue(())
-        })?;
-        Ok(next)
     }
 
     /// Removes `offset` and everything after it; returns the bytes removed.
@@ -455,11 +399,6 @@ impl LogSegment {
         self.is_dirty.store(true, Ordering::Release);
         self.append_time_index(fs, max)?;
         self.with_time_index(fs, |index, at| index.write(at)).map(|_| ())
-    }
-
-    fn read_largest_timestamp(&self, fs: &dyn FileSystem) -> io::Result<TimestampOffset> {
-        let last = self.with_time_index(fs, |index, at| index.last(at))?;
-        self.largest_timestamp_below(fs, self.size(), last.unwrap_or(self.no_timestamp()))
     }
 
     /// The largest timestamp of the batches below `end`, of which `known` is the last in the time index.

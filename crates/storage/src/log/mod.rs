@@ -12,11 +12,12 @@ mod append;
 mod flush;
 mod group_commit;
 mod handover;
+mod indexes;
 mod leftovers;
 mod load;
 mod offsets;
 mod read;
-mod recovery;
+pub(crate) mod recovery;
 mod replace;
 mod retention;
 mod timestamps;
@@ -439,8 +440,9 @@ impl UnifiedLog {
             .map_err(|e| self.fail("Error while deleting log for", e))
     }
 
-    /// Closes files nobody used since the last call and writes what waits in memory.
-    pub(crate) fn tidy(&self) {
+    /// Closes files nobody used since the last call, writes what waits in memory and repairs indexes.
+    pub fn tidy(&self) {
+        self.rebuild_wrong_indexes();
         for segment in self.segments.load().iter() {
             segment.close_if_idle();
         }

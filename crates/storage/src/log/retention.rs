@@ -88,9 +88,11 @@ impl UnifiedLog {
 
     fn delete_below_log_start(&self, now: Time) -> Result<usize, StorageError> {
         let start = self.log_start_offset();
-        self.delete_while(now, "log start offset", |_, next| {
-            Ok(next.is_some_and(|next| next.base_offset() <= start))
-        })
+        self.delete_while(
+            now,
+            |_, next| Ok(next.is_some_and(|next| next.base_offset() <= start)),
+            |_| format!("log start offset {start} breach"),
+        )
     }
 
     fn delete_beyond_size(&self, retention_bytes: i64, now: Time) -> Result<usize, StorageError> {
@@ -99,30 +101,52 @@ impl UnifiedLog {
             return Ok(0);
         }
         let mut excess = size - retention_bytes;
-        self.delete_while(now, "log retention size", |segment, _| {
-            let left = excess - i64::from(segment.size());
-            if left >= 0 {
-                excess = left;
-            }
-            Ok(left >= 0)
-        })
+        self.delete_while(
+            now,
+            |segment, _| {
+                let left = excess - i64::from(segment.size());
+                if left >= 0 {
+                    excess = left;
+                }
+                Ok(left >= 0)
+            },
+            |_| format!("log retention size {retention_bytes} breach"),
+        )
     }
 
     fn delete_beyond_age(&self, retention_ms: i64, now: Time) -> Result<usize, StorageError> {
         if retention_ms < 0 {
             return Ok(0);
         }
-        self.delete_while(now, "log retention time", |segment, _| {
-            let age = now.wall_ms.saturating_sub(segment.largest_timestamp(self.fs())?);
-            Ok(age > retention_ms)
-        })
+        self.delete_while(
+            now,
+            |segment, _| {
+                let largest = segment.largest_timestamp(self.fs())?;
+                if largest > now.wall_ms && segment.is_first_sight_of_the_future() {
+                    tracing::warn!(
+                        "Segment {} of {} holds a timestamp of the future, {largest}: retention.ms does not remove it \
+                         before that is past",
+                        segment.base_offset(),
+                        self.topic_partition
+                    );
+                }
+                Ok(now.wall_ms.saturating_sub(largest) > retention_ms)
+            },
+            |segment| {
+                let by = match segment.max_timestamp_so_far(self.fs()) {
+                    Ok(max) if max.timestamp >= 0 => "the largest record timestamp",
+                    _ => "the last modified time",
+                };
+                format!("log retention time {retention_ms}ms breach based on {by} in the segment")
+            },
+        )
     }
 
     fn delete_while(
         &self,
         now: Time,
-        reason: &str,
         mut condition: impl FnMut(&LogSegment, Option<&LogSegment>) -> std::io::Result<bool>,
+        reason: impl Fn(&LogSegment) -> String,
     ) -> Result<usize, StorageError> {
         let _flushing = self.flushing.lock();
         let mut writer = self.lock_writer()?;
@@ -144,7 +168,15 @@ impl UnifiedLog {
         if count == 0 {
             return Ok(0);
         }
-        tracing::info!("Deleting {count} segments of {} due to {reason} breach", self.topic_partition);
+        for segment in &deletable {
+            tracing::info!(
+                "Deleting segment {} of {} ({} bytes) due to {}",
+                segment.base_offset(),
+                self.topic_partition,
+                segment.size(),
+                reason(segment)
+            );
+        }
         if count == segments.len() {
             self.roll(now, &mut writer, 0)?;
             // Its name first: without any segment the log would begin at 0 again.

@@ -67,9 +67,8 @@ impl UnifiedLog {
         timestamp: i64,
         starting_offset: i64,
     ) -> io::Result<Option<TimestampAndOffset>> {
-        let from = segment.position_for_timestamp(self.fs(), timestamp, starting_offset)?;
         let mut found = Ok(None);
-        segment.scan(self.fs(), from, segment.size(), |batch| {
+        segment.scan_for_timestamp(self.fs(), timestamp, starting_offset, |batch| {
             if batch.header.max_timestamp < timestamp {
                 return Self::NEXT;
             }
@@ -89,9 +88,8 @@ impl UnifiedLog {
             }
         }
         let Some((timestamp, offset, segment)) = latest else { return Ok(None) };
-        let from = segment.position_for_offset(self.fs(), offset)?;
         let mut found = Ok(None);
-        segment.scan(self.fs(), from, segment.size(), |batch| {
+        segment.scan_for_offset(self.fs(), offset, |batch| {
             if batch.header.max_timestamp != timestamp {
                 return Self::NEXT;
             }
