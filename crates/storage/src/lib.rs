@@ -24,6 +24,7 @@ pub mod producer;
 mod regions;
 pub mod segment;
 pub mod txn_index;
+pub mod verify;
 
 pub use crate::checkpoint::EpochEntry;
 pub use crate::cleaner::{CleanerConfig, CleanerHost, CleanerStats, CleanerThread};

@@ -63,6 +63,13 @@ impl AbortedTxn {
     }
 }
 
+impl AbortedTxn {
+    /// The whole entries of a file.
+    pub(crate) fn decode_all(bytes: &[u8]) -> io::Result<Vec<Self>> {
+        bytes.chunks_exact(ENTRY_SIZE).map(Self::decode).collect()
+    }
+}
+
 struct State {
     file: Option<Arc<dyn File>>,
     /// Entries in the file, once known.

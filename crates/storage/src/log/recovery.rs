@@ -49,7 +49,7 @@ pub(super) struct Recovered {
 }
 
 /// Reads whole batches one after the other.
-struct BatchReader<'a> {
+pub(crate) struct BatchReader<'a> {
     file: &'a dyn File,
     buffer: Vec<u8>,
     /// Position in the file of `buffer[0]`.
@@ -58,7 +58,7 @@ struct BatchReader<'a> {
 }
 
 impl<'a> BatchReader<'a> {
-    fn new(file: &'a dyn File, end: u64) -> Self {
+    pub(crate) fn new(file: &'a dyn File, end: u64) -> Self {
         BatchReader { file, buffer: Vec::new(), start: 0, end }
     }
 
@@ -95,7 +95,10 @@ impl<'a> BatchReader<'a> {
     }
 
     /// The batch at `position`; `None` when it is cut off.
-    fn batch(&mut self, position: u64) -> io::Result<Result<Option<RecordBatch<'_>>, RecordError>> {
+    pub(crate) fn batch(
+        &mut self,
+        position: u64,
+    ) -> io::Result<Result<Option<RecordBatch<'_>>, RecordError>> {
         self.fill(position, 256)?;
         let at = usize::try_from(position - self.start).map_err(|_| io::ErrorKind::InvalidData)?;
         let length = self.buffer.get(at + 8..at + LOG_OVERHEAD).and_then(|bytes| bytes.try_into().ok());
