@@ -226,10 +226,24 @@ impl Node {
         }
         self.set_broker_configs(configs);
         self.logs.set_cordoned_dirs(self.cordoned_log_dirs());
+        let expiration_ms = i64::from(self.settings().producer_id_expiration_ms);
+        self.logs.context().set_producer_id_expiration_ms(expiration_ms);
         if let Ok(defaults) = LogConfig::new(&self.settings(), &BTreeMap::new()) {
             self.logs.reconfigure_default_config(Arc::new(log_config(&defaults)));
         }
         self.logs.reconfigure_cleaner(cleaner_config(&self.settings()));
+    }
+
+    /// Little-written partitions keep records for `segment.ms` longer than `retention.ms` says, which surprises many.
+    fn warn_of_long_segments(&self, image: &MetadataImage, topic: &str) {
+        let Ok(config) = self.topic_config(image, topic) else { return };
+        let (segment_ms, retention_ms) = (config.max_segment_ms(), config.retention_ms);
+        let is_overridden = ["segment.ms", "retention.ms", "cleanup.policy", "max.compaction.lag.ms"]
+            .iter()
+            .any(|key| config.overridden.contains(*key));
+        if config.delete && retention_ms >= 0 && segment_ms > retention_ms && is_overridden {
+            tracing::warn!(target: "kafka.server.TopicConfigHandler", "Topic {topic}: segment.ms={segment_ms} outlives retention.ms={retention_ms}. A segment goes as a whole and may take records in for {segment_ms} ms, so where little is written records stay that much longer than retention.ms says. Set segment.ms to retention.ms or less.");
+        }
     }
 
     fn publish_topic_configs(&self, update: &MetadataUpdate, all: bool) {
@@ -244,6 +258,7 @@ impl Node {
             return;
         }
         let partitions: Vec<Arc<Partition>> = self.partitions.read().values().cloned().collect();
+        touched.iter().for_each(|topic| self.warn_of_long_segments(image, topic));
         let configs = TopicConfigs::new(self, image);
         for partition in partitions.iter().filter(|partition| all || touched.contains(partition.topic())) {
             match configs.of(partition.topic()) {
