@@ -12,12 +12,14 @@ mod coordinator_json;
 mod delete_records;
 mod deserializer;
 mod dump_log;
+mod explain_retention;
 mod features;
 mod formatter;
 mod get_offsets;
 mod line_reader;
 mod link;
 mod log_dirs;
+mod log_verify;
 mod online;
 mod producer_perf;
 mod quorum;
@@ -51,6 +53,10 @@ const NAMES: &[&str] = &[
 
 /// Not a tool of Kafka: `tools link DIR`.
 const LINKS: &str = "tools";
+/// Not a tool of Kafka: `log verify DIR`.
+const LOG: &str = "log";
+/// A word behind `topics` that is no option of kafka-topics.
+const EXPLAIN_RETENTION: &str = "explain-retention";
 
 pub fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().copied()
@@ -64,12 +70,15 @@ pub fn by_name(name: &str) -> Option<&'static str> {
 
 /// A tool by the first argument, which may also be `tools`.
 pub fn by_word(word: &str) -> Option<&'static str> {
-    if word == LINKS { Some(LINKS) } else { by_name(word) }
+    [LINKS, LOG].into_iter().find(|own| *own == word).or_else(|| by_name(word))
 }
 
 pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
     let arguments = &invocation.arguments;
     match invocation.tool {
+        "kafka-topics" if arguments.first().is_some_and(|word| word == EXPLAIN_RETENTION) => {
+            explain_retention::run(arguments.get(1..).unwrap_or_default(), io).await
+        }
         "kafka-topics" => topics::run(arguments, io).await,
         "kafka-console-consumer" => console_consumer::run(arguments, io).await,
         "kafka-configs" => configs::run(arguments, io).await,
@@ -87,6 +96,7 @@ pub async fn run(invocation: &Invocation, io: &mut Io) -> Result<(), End> {
         "kafka-consumer-perf-test" => consumer_perf::run(arguments, io).await,
         "kafka-server-stop" => server_stop::run(arguments, io),
         LINKS => link::run(arguments, io),
+        LOG => log_verify::run(arguments, io),
         "kafka-dump-log" => dump_log::run(arguments, io),
         other => Err(End::message(format!("{other} is not part of this program"))),
     }
