@@ -545,3 +545,31 @@ fn producers_are_forgotten_after_the_dynamic_time() {
     node.advance(2 * SECOND);
     assert_eq!(known(&mut node), [0_i64; 0]);
 }
+
+/// `golden/log_config_errors.tsv` is what Apache Kafka 4.4.0 answered.
+#[test]
+fn what_is_impossible_is_refused_in_the_references_words() {
+    let mut node = VirtualNode::start("");
+    node.create("base", &[]);
+    let mut wrong = Vec::new();
+    let golden = include_str!("golden/log_config_errors.tsv");
+    for line in golden.lines().filter(|line| !line.starts_with('#')) {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [kind, configs, code, message] = columns[..] else { panic!("{line}") };
+        let configs: Vec<(&str, &str)> =
+            configs.split(";;").map(|config| config.split_once('=').unwrap()).collect();
+        let changes: Vec<(&str, Option<&str>)> =
+            configs.iter().map(|(name, value)| (*name, Some(*value))).collect();
+        let (actual, said) = match kind {
+            "create" => node.validate_create("new", &configs),
+            "topic" => node.alter_or_validate(TOPIC, "base", &changes, true),
+            "default" => node.alter_or_validate(BROKER, "", &changes, true),
+            _ => node.alter_or_validate(BROKER, "1", &changes, true),
+        };
+        let said = said.map_or("-".to_owned(), |said| said.replace('\n', "\\n"));
+        if actual.to_string() != code || said != message {
+            wrong.push(format!("{line}\n  ours: {actual} {said}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+}

@@ -148,7 +148,7 @@ impl Server {
     /// kill -9; the folder stays.
     pub fn kill(mut self) -> PathBuf {
         self.end();
-        self.dir.clone()
+        std::mem::take(&mut self.dir)
     }
 
     fn end(&mut self) {

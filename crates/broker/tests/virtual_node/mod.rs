@@ -216,8 +216,36 @@ impl VirtualNode {
         assert_eq!(self.try_create(name, configs), (0, None), "{name} {configs:?}");
     }
 
+    /// What creating the topic would be answered.
+    pub fn validate_create(&mut self, name: &str, configs: &[(&str, &str)]) -> (i16, Option<String>) {
+        let configs = configs.iter().map(|(name, value)| CreatableTopicConfig {
+            name: (*name).to_owned(),
+            value: Some((*value).to_owned()),
+        });
+        let topic = CreatableTopic {
+            name: name.to_owned(),
+            num_partitions: 1,
+            replication_factor: 1,
+            configs: configs.collect(),
+            ..CreatableTopic::default()
+        };
+        let request = CreateTopicsRequest { topics: vec![topic], timeout_ms: 10_000, validate_only: true };
+        let result = self.call(&request, 7).topics.remove(0);
+        (result.error_code, result.error_message)
+    }
+
     /// Sets configs; `None` deletes one. The answer's error.
     pub fn alter(&mut self, kind: i8, name: &str, changes: &[(&str, Option<&str>)]) -> (i16, Option<String>) {
+        self.alter_or_validate(kind, name, changes, false)
+    }
+
+    pub fn alter_or_validate(
+        &mut self,
+        kind: i8,
+        name: &str,
+        changes: &[(&str, Option<&str>)],
+        validate_only: bool,
+    ) -> (i16, Option<String>) {
         let configs = changes.iter().map(|(name, value)| AlterableConfig {
             name: (*name).to_owned(),
             config_operation: i8::from(value.is_none()),
@@ -228,7 +256,7 @@ impl VirtualNode {
             resource_name: name.to_owned(),
             configs: configs.collect(),
         };
-        let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only: false };
+        let request = IncrementalAlterConfigsRequest { resources: vec![resource], validate_only };
         let response = self.call(&request, 1);
         let result = response.responses.into_iter().next().unwrap();
         self.settle();

@@ -232,7 +232,17 @@ impl LogSegment {
         if times.max.is_some() {
             return Ok(times);
         }
+        if self.size() == 0 {
+            let mut times = self.times.lock();
+            times.max.get_or_insert(self.no_timestamp());
+            return Ok(*times);
+        }
+        let was_open = self.log.lock().file.is_some();
         let (max, is_indexed) = self.largest_timestamp_and_whether_indexed(fs)?;
+        if !was_open {
+            // Retention asks every log's oldest segment at the same time: their files must not all stay open.
+            self.close();
+        }
         if !is_indexed {
             self.distrust_indexes("it lacks the largest timestamp");
         }

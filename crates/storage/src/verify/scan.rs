@@ -161,6 +161,7 @@ impl<'a> Scan<'a> {
         self.check_snapshots(base)?;
         let mut indexes = IndexCheck::load(self.fs, self.dir, base, &mut self.report.findings)?;
         let mut reader = BatchReader::new(&*file, u64::from(size));
+        let mut gaps = Gaps::default();
         while walked.good < size {
             let batch = match reader.batch(u64::from(walked.good))? {
                 Ok(Some(batch)) => batch,
@@ -177,44 +178,39 @@ impl<'a> Scan<'a> {
                 walked.bad = Some(why);
                 break;
             }
-            let header = *batch.header();
-            if header.base_offset > walked.next_offset {
-                let what = format!(
-                    "offsets {} to {} are missing: compaction leaves such gaps, and so does loss",
-                    walked.next_offset,
-                    header.base_offset - 1
-                );
-                self.report.findings.push(Finding { severity: Severity::Note, file: name.clone(), what });
-            }
-            let contents = read_records(&batch, self.codecs, &mut self.buffers);
-            let contents = match contents {
-                Ok(contents) => contents,
-                Err(why) => {
-                    // The checksum is right: recovery keeps it, and readers cannot use it.
-                    let what = format!("offset {}: {why}", header.base_offset);
-                    self.report.findings.push(Finding {
-                        severity: Severity::Damage,
-                        file: name.clone(),
-                        what,
-                    });
-                    Contents {
-                        count: u64::from(header.count_or_none().unwrap_or(0).unsigned_abs()),
-                        marker: None,
-                    }
-                }
-            };
-            indexes.batch(&header, walked.good, &mut self.report.findings);
-            self.state.batch(&header, contents.marker, &mut self.report.findings);
-            self.report.batches += 1;
-            self.report.records += contents.count;
-            walked.next_offset = header.next_offset();
-            walked.good += header.size_in_bytes() as u32;
+            gaps.add(walked.next_offset, batch.base_offset);
+            self.take_batch(&name, &batch, walked.good, &mut indexes);
+            walked.next_offset = batch.header().next_offset();
+            walked.good += batch.header().size_in_bytes() as u32;
+        }
+        if let Some(what) = gaps.text() {
+            self.find(Severity::Note, &name, what);
         }
         if walked.bad.is_none() {
             indexes.finish(&mut self.report.findings);
             self.state.end_of_segment(self.fs, self.dir, base, &mut self.report.findings)?;
         }
         Ok(walked)
+    }
+
+    /// A batch that recovery keeps.
+    fn take_batch(&mut self, file: &str, batch: &RecordBatch<'_>, position: u32, indexes: &mut IndexCheck) {
+        let header = batch.header();
+        let contents = match read_records(batch, self.codecs, &mut self.buffers) {
+            Ok(contents) => contents,
+            Err(why) => {
+                // The checksum is right: recovery keeps it, and readers cannot use it.
+                self.find(Severity::Damage, file, format!("offset {}: {why}", header.base_offset));
+                Contents {
+                    count: u64::from(header.count_or_none().unwrap_or(0).unsigned_abs()),
+                    marker: None,
+                }
+            }
+        };
+        indexes.batch(header, position, &mut self.report.findings);
+        self.state.batch(header, contents.marker, &mut self.report.findings);
+        self.report.batches += 1;
+        self.report.records += contents.count;
     }
 
     /// Decides what a segment's end means for the log.
@@ -324,6 +320,32 @@ impl<'a> Scan<'a> {
             let what = format!("the log start offset lies before the first segment {first}");
             self.find(Severity::Note, names::LOG_START_OFFSET_CHECKPOINT_FILE, what);
         }
+    }
+}
+
+/// Offsets that no batch has, inside one segment.
+#[derive(Default)]
+struct Gaps {
+    first: Option<(i64, i64)>,
+    count: u64,
+    offsets: i64,
+}
+
+impl Gaps {
+    fn add(&mut self, expected: i64, found: i64) {
+        if found > expected {
+            self.first.get_or_insert((expected, found - 1));
+            self.count += 1;
+            self.offsets = self.offsets.saturating_add(found - expected);
+        }
+    }
+
+    fn text(&self) -> Option<String> {
+        let (from, to) = self.first?;
+        Some(format!(
+            "{} offsets are missing at {} places, first {from} to {to}: compaction leaves such gaps, and so does loss",
+            self.offsets, self.count
+        ))
     }
 }
 
