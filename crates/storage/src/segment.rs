@@ -423,7 +423,11 @@ impl LogSegment {
     }
 
     pub(crate) fn append_aborted(&self, fs: &dyn FileSystem, txn: AbortedTxn) -> io::Result<()> {
-        self.tolerate_full_disk(self.with_txn_index(fs, |index, at| index.append(at, txn)))?;
+        // Without its entry a reader would take aborted records for committed ones: damage is not passed over here.
+        match self.with_txn_index(fs, |index, at| index.append(at, txn)) {
+            Err(e) if !is_full(&e) => return Err(e),
+            _ => {}
+        }
         // The file may be new: it comes with its first entry.
         self.has_new_names.store(true, Ordering::Release);
         self.is_dirty.store(true, Ordering::Release);
@@ -433,7 +437,10 @@ impl LogSegment {
     /// Adds the last time index entry. It may wait in memory with others.
     pub(crate) fn complete_indexes(&self, fs: &dyn FileSystem) -> io::Result<()> {
         let max = self.max_timestamp_so_far(fs)?;
-        self.append_time_index(fs, max)
+        if self.indexes_are_wrong() {
+            return Ok(());
+        }
+        self.tolerate(self.append_time_index(fs, max))
     }
 
     pub(crate) fn close_if_idle(&self) {
