@@ -177,13 +177,10 @@ fn a_torn_tail_is_counted() {
     assert_eq!((cut.when, cut.offset), (CutWhen::Never, 0));
 }
 
-#[test]
-fn each_wrong_file_is_named_with_what_is_wrong() {
-    let world = World::new(1);
-    let log = written(&world);
-    log.flush(world.now()).unwrap();
-    log.close(world.now()).unwrap();
-    let good = contents(&world);
+type Damage = (&'static str, (String, Vec<u8>), Severity);
+
+/// Files with one thing wrong each.
+fn damages(good: &BTreeMap<String, Vec<u8>>) -> Vec<Damage> {
     let of =
         |suffix: &str| good.keys().find(|name| name.ends_with(suffix) && !good[*name].is_empty()).unwrap();
     let (index, times, txns) = (of(".index"), of(".timeindex"), of(".txnindex"));
@@ -193,7 +190,7 @@ fn each_wrong_file_is_named_with_what_is_wrong() {
         bytes[at] ^= 0x01;
         (name.to_owned(), bytes)
     };
-    let cases: Vec<(&str, (String, Vec<u8>), Severity)> = vec![
+    vec![
         ("a position", flipped(index, 7), Severity::Repairable),
         ("an offset", flipped(index, 3), Severity::Repairable),
         ("half an entry", (index.clone(), good[index][..5].to_vec()), Severity::Repairable),
@@ -241,7 +238,17 @@ fn each_wrong_file_is_named_with_what_is_wrong() {
             ),
             Severity::Damage,
         ),
-    ];
+    ]
+}
+
+#[test]
+fn each_wrong_file_is_named_with_what_is_wrong() {
+    let world = World::new(1);
+    let log = written(&world);
+    log.flush(world.now()).unwrap();
+    log.close(world.now()).unwrap();
+    let good = contents(&world);
+    let cases = damages(&good);
     for (what, (name, content), severity) in cases {
         put(&world, &name, &content);
         let report = verify(&world.sim, &unclean(0));

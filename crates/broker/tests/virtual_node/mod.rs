@@ -54,6 +54,8 @@ impl Outbox for Mailbox {
     fn wake_timers(&self) {}
     fn wake_controller(&self) {}
     fn wake_loader(&self) {}
+    fn wake_log_dirs(&self) {}
+    fn wake_movers(&self) {}
     fn event(&self, event: NodeEvent) {
         self.events.lock().push(event);
     }
