@@ -20,7 +20,7 @@ P
 node=
 begin() {
   java -Xmx512m -cp "$KAFKA_LIBS/*" kafka.Kafka "$work/server.properties" > "$work/log" 2>&1 & node=$!
-  until (echo > "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do sleep 1; done
+  until (echo > "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do kill -0 "$node"; sleep 1; done
   sleep 2
 }
 end() { kill "$node"; wait "$node" || true; node=; }
@@ -32,7 +32,7 @@ for codec in none gzip snappy lz4; do
 done
 end
 for codec in none gzip snappy lz4; do
-  rm -f "$work/data/old-$codec-0"/*.{index,timeindex,snapshot}
+  rm -f "$work/data/old-$codec-0"/{*.index,*.timeindex,*.snapshot,leader-epoch-checkpoint}
   cp "$out/$codec.log" "$work/data/old-$codec-0/00000000000000000000.log"
 done
 rm -f "$work/data/.kafka_cleanshutdown"

@@ -93,7 +93,7 @@ fn segments_of_old_formats_are_served_as_the_reference_serves_them() {
         let partition = dir.join(format!("data/old-{codec}-0"));
         for entry in fs::read_dir(&partition).unwrap() {
             let path = entry.unwrap().path();
-            let is_derived = path.extension().is_some_and(|suffix| suffix != "log" && suffix != "metadata");
+            let is_derived = path.extension().is_none_or(|suffix| suffix != "log" && suffix != "metadata");
             if is_derived {
                 fs::remove_file(path).unwrap();
             }

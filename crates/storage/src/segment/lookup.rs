@@ -187,6 +187,18 @@ impl LogSegment {
         self.scan_from(fs, self.entry_for_offset(fs, offset)?, f)
     }
 
+    /// Where a scan for `offset` may begin.
+    pub(crate) fn position_for_offset(&self, fs: &dyn FileSystem, offset: i64) -> io::Result<u32> {
+        let Some(entry) = self.entry_for_offset(fs, offset)? else { return Ok(0) };
+        match self.scan_from_entry(fs, entry, &mut |_| ControlFlow::Break(()))? {
+            Scan::Done => Ok(entry.position),
+            Scan::Misled(why) => {
+                self.distrust_indexes(why);
+                Ok(0)
+            }
+        }
+    }
+
     /// Whether the batch of an entry's offset has its timestamp.
     fn is_time_of_batch(&self, fs: &dyn FileSystem, entry: TimestampOffset) -> io::Result<bool> {
         let batch = self.translate_offset(fs, entry.offset)?;
