@@ -273,12 +273,8 @@ fn the_end_of_each_leader_epoch_is_told() {
 }
 
 fn ask_epoch(node: &mut VirtualNode, current: i32, asked: i32) -> Result<(i32, i64), i16> {
-    let partition = OffsetForLeaderPartition {
-        partition: 0,
-        current_leader_epoch: current,
-        leader_epoch: asked,
-        ..OffsetForLeaderPartition::default()
-    };
+    let partition =
+        OffsetForLeaderPartition { partition: 0, current_leader_epoch: current, leader_epoch: asked };
     let topic = OffsetForLeaderTopic { topic: "t".into(), partitions: vec![partition] };
     let request = OffsetForLeaderEpochRequest { replica_id: -1, topics: vec![topic] };
     let answer = node.call(&request, 4).topics.remove(0).partitions.remove(0);
