@@ -164,10 +164,11 @@ fn a_torn_tail_is_counted() {
     let cut = verify(&world.sim, &unclean(0)).cut.unwrap();
     assert_eq!((cut.position, cut.bytes), (0, bytes.len() as u64));
     assert!(cut.records > 0, "{cut:?}");
-    assert_eq!(verify(&world.sim, &unclean(84)).cut.unwrap().when, CutWhen::NextStart);
-    let clean = Checkpoints { had_clean_shutdown: true, ..unclean(84) };
+    assert_eq!(verify(&world.sim, &unclean(cut.offset)).cut.unwrap().when, CutWhen::NextStart);
+    assert_eq!(verify(&world.sim, &unclean(84)).cut.unwrap().when, CutWhen::Never);
+    let clean = Checkpoints { had_clean_shutdown: true, ..unclean(0) };
     assert_eq!(verify(&world.sim, &clean).cut.unwrap().when, CutWhen::AfterUncleanStop);
-    // In a segment where recovery does not look.
+    // Where recovery does not look.
     put(&world, name, bytes);
     let first = good.keys().find(|name| name.ends_with(".log")).unwrap();
     let mut damaged = good[first].clone();

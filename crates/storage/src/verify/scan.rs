@@ -231,8 +231,8 @@ impl<'a> Scan<'a> {
             None => return Ok(()),
         };
         let recovery_point = self.checkpoints.recovery_point.unwrap_or(0);
-        // Recovery begins with the segment that holds the recovery point.
-        let is_recovered = next.is_none_or(|next| next > recovery_point);
+        // Recovery reads on from there; what lies before was synced.
+        let is_recovered = walked.next_offset >= recovery_point;
         let when = match (is_recovered, self.checkpoints.had_clean_shutdown) {
             (false, _) => CutWhen::Never,
             (true, true) => CutWhen::AfterUncleanStop,
