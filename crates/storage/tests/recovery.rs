@@ -84,7 +84,8 @@ fn only_what_lies_behind_the_recovery_point_is_read() {
     let before = world.sim.fs.bytes_read();
     let log = world.open(config(), |params| params.recovery_point = Some(300));
     let (read, behind) = (world.sim.fs.bytes_read() - before, 20 * len(&world, LOG) / 320);
-    assert!(read < behind + 16_384, "{read} of {}, {behind} behind the recovery point", len(&world, LOG));
+    // A few looks at single batches that indexes name, too.
+    assert!(read < behind + 24_576, "{read} of {}, {behind} behind the recovery point", len(&world, LOG));
     check(&log, 320, "after a clean stop");
 }
 

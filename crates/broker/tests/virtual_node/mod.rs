@@ -132,6 +132,7 @@ impl VirtualNode {
             self.node.run_controller();
             self.node.run_timers();
             self.node.run_loader();
+            self.node.run_syncs(0, Duration::ZERO);
         }
     }
 
