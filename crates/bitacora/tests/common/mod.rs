@@ -191,8 +191,8 @@ pub struct Client {
 impl Client {
     pub fn frame(&mut self, body: &[u8]) {
         let size = u32::try_from(body.len()).unwrap();
-        self.socket.write_all(&size.to_be_bytes()).unwrap();
-        self.socket.write_all(body).unwrap();
+        // In one piece: a second packet would wait for the first one's acknowledgement.
+        self.socket.write_all(&[&size.to_be_bytes()[..], body].concat()).unwrap();
     }
 
     /// The next answer, without its size.
