@@ -178,7 +178,7 @@ const SUITES: &[Suite] = &[
         folder: kafka_own_tests::FOLDER,
         in_gate: true,
         settings: &[],
-        minimum: 34,
+        minimum: 15,
         install: |_, _| Ok(()),
         run: |target| kafka_own_tests::run(target, kafka_own_tests::Selection::Quick),
     },
