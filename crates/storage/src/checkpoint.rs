@@ -188,8 +188,12 @@ pub fn write_clean_shutdown(fs: &dyn FileSystem, log_dir: &Path, broker_epoch: i
 /// the file (a 3.x node leaves it empty) names no epoch.
 pub fn read_clean_shutdown(fs: &dyn FileSystem, log_dir: &Path) -> io::Result<Option<Option<i64>>> {
     let path = log_dir.join(names::CLEAN_SHUTDOWN_FILE);
-    let Some(text) = read_text(fs, &path, MAX_SMALL_FILE_BYTES)? else { return Ok(None) };
-    Ok(Some(json_number(&text, "brokerEpoch")))
+    match read_text(fs, &path, MAX_SMALL_FILE_BYTES) {
+        Ok(text) => Ok(text.map(|text| json_number(&text, "brokerEpoch"))),
+        // That it is there is what counts.
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => Ok(Some(None)),
+        Err(e) => Err(e),
+    }
 }
 
 /// A number's value in a flat JSON object.
@@ -269,6 +273,8 @@ mod tests {
         assert_eq!(get(&sim, "/.kafka_cleanshutdown"), "{\"version\":0,\"brokerEpoch\":7}");
         assert_eq!(read_clean_shutdown(&*sim.fs, Path::new("/")).unwrap(), Some(Some(7)));
         put(&sim, "/.kafka_cleanshutdown", "");
+        assert_eq!(read_clean_shutdown(&*sim.fs, Path::new("/")).unwrap(), Some(None));
+        sim.fs.replace(Path::new("/.kafka_cleanshutdown"), vec![0xff; 9]);
         assert_eq!(read_clean_shutdown(&*sim.fs, Path::new("/")).unwrap(), Some(None));
     }
 }

@@ -116,6 +116,8 @@ impl From<record::AppendError> for AppendError {
 pub enum ReadError {
     /// OFFSET_OUT_OF_RANGE.
     OffsetOutOfRange(String),
+    /// CORRUPT_MESSAGE: bytes that are no batch are where one should be. Another replica may have it.
+    CorruptRecord(String),
     Storage(StorageError),
 }
 
@@ -123,6 +125,7 @@ impl ReadError {
     pub fn error_code(&self) -> i16 {
         match self {
             ReadError::OffsetOutOfRange(_) => 1,
+            ReadError::CorruptRecord(_) => 2,
             ReadError::Storage(_) => StorageError::ERROR_CODE,
         }
     }
@@ -131,7 +134,7 @@ impl ReadError {
 impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ReadError::OffsetOutOfRange(message) => f.write_str(message),
+            ReadError::OffsetOutOfRange(message) | ReadError::CorruptRecord(message) => f.write_str(message),
             ReadError::Storage(error) => error.fmt(f),
         }
     }

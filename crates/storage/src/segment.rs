@@ -240,7 +240,7 @@ impl LogSegment {
         Ok((size(offsets, OffsetPosition::SIZE), size(times, TimestampOffset::SIZE)))
     }
 
-    fn first_batch(&self, fs: &dyn FileSystem) -> io::Result<Option<BatchPosition>> {
+    pub(crate) fn first_batch(&self, fs: &dyn FileSystem) -> io::Result<Option<BatchPosition>> {
         let mut first = None;
         self.scan(fs, 0, self.size(), |batch| {
             first = Some(batch);

@@ -246,6 +246,44 @@ impl TransactionIndex {
         Ok(all)
     }
 
+    /// Whether the file's entries can be those of a segment that begins at `base`: whole, of transactions with records
+    /// and an end, which lies in the segment, one after the other. An index without entries has no file.
+    pub fn is_sound(&self, at: At<'_>, base: i64) -> io::Result<bool> {
+        let (mut previous, mut entries) = (base - 1, 0_u64);
+        let read = self.for_each(at, |_, txn| {
+            if txn.last_offset <= previous || txn.first_offset < 0 || txn.first_offset >= txn.last_offset {
+                return std::ops::ControlFlow::Break(());
+            }
+            previous = txn.last_offset;
+            entries += 1;
+            std::ops::ControlFlow::Continue(())
+        });
+        let file = {
+            let mut state = self.state.lock();
+            Self::load(&mut state, at)?;
+            if !state.exists {
+                return Ok(true);
+            }
+            Self::file(&mut state, at)?
+        };
+        match read {
+            Ok(()) => Ok(entries > 0 && file.len()? == entries * ENTRY_SIZE as u64),
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Removes the file of an index that has no entries.
+    pub fn remove_if_empty(&self, at: At<'_>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if Self::load(&mut state, at)? > 0 || !state.waiting.is_empty() || !state.exists {
+            return Ok(());
+        }
+        state.file = None;
+        state.exists = false;
+        crate::producer::ignore_missing(at.fs.remove_file(&at.locate.path()))
+    }
+
     /// Removes transactions that end at or after `offset`.
     pub fn truncate_to(&self, at: At<'_>, offset: i64) -> io::Result<()> {
         let mut kept = None;

@@ -153,7 +153,10 @@ impl Round<'_> {
         let target = self.model.batches.iter().map(|b| b.base_offset).find(|o| *o >= target).unwrap_or(end);
         self.model.flushed = self.model.flushed.min(target);
         self.model.truncating = Some(target);
-        self.manager.truncate_to(&partition(), target, self.now()).map_err(|e| e.to_string())?;
+        let is_cut = self.manager.truncate_to(&partition(), target, self.now()).map_err(|e| e.to_string())?;
+        if is_cut {
+            self.model.durable_start = self.log.log_start_offset();
+        }
         self.model.truncating = None;
         self.model.truncate(target);
         Ok(())
@@ -164,9 +167,25 @@ fn open(sim: &Sim, seed: u64) -> (LogManager, Arc<UnifiedLog>) {
     try_open(sim, seed).unwrap_or_else(|e| panic!("{e}"))
 }
 
+/// When one seed is replayed: what a start finds.
+fn show(sim: &Sim) {
+    if std::env::var("STORAGE_CRASH_SEED").is_err() {
+        return;
+    }
+    for (path, content) in sim.fs.contents() {
+        let is_text = path.extension().is_none();
+        let text = if is_text { String::from_utf8_lossy(&content).replace('\n', " ") } else { String::new() };
+        println!("{} {} {text}", path.display(), content.len());
+        if path.extension().is_some_and(|e| e == "snapshot") {
+            println!("    {:?}", storage::producer::decode_snapshot(&content));
+        }
+    }
+}
+
 /// An error means the power is off.
 fn try_open(sim: &Sim, seed: u64) -> Result<(LogManager, Arc<UnifiedLog>), String> {
     let manager = manager(sim, seed)?;
+    show(sim);
     manager.load(sim.clock.now(), &|_| config(seed), &|_| false).map_err(|e| e.to_string())?;
     let params = CreateParams {
         config: config(seed),

@@ -35,7 +35,7 @@ impl fmt::Display for Site {
 pub enum Failure {
     /// EIO: the device does not answer. A write may have got half way; a sync has lost its pages.
     Device,
-    /// ENOSPC.
+    /// ENOSPC. A sync can fail so too, where blocks are given out late.
     Full,
     /// EMFILE: the process has too many open files.
     TooManyFiles,
@@ -65,9 +65,10 @@ impl Failure {
     pub fn strikes(self, op: Op) -> bool {
         match self {
             Failure::Device => true,
-            Failure::Full => {
-                matches!(op, Op::Create | Op::Write | Op::SetLen | Op::Rename | Op::CreateDir)
-            }
+            Failure::Full => matches!(
+                op,
+                Op::Create | Op::Write | Op::SetLen | Op::Sync | Op::SyncDir | Op::Rename | Op::CreateDir
+            ),
             // Syncing a directory opens it first.
             Failure::TooManyFiles => matches!(op, Op::Open | Op::Create | Op::List | Op::SyncDir),
         }

@@ -150,6 +150,7 @@ impl UnifiedLog {
         }
         records.truncate(analyzed.valid_bytes);
         let mut writer = self.lock_writer()?;
+        self.check_tail(&mut writer, now)?;
         let prepared = if assign_offsets {
             let batch = self.validate(now, records, options, config, &analyzed, max_message_size)?;
             info.first_offset = batch.first_offset;

@@ -125,7 +125,7 @@ impl UnifiedLog {
         if start > self.log_start_offset() {
             let reason = LogStartOffsetIncrementReason::LeaderOffsetIncremented;
             match self.maybe_increment_log_start_offset(start, reason) {
-                Ok(_) | Err(ReadError::OffsetOutOfRange(_)) => {}
+                Ok(_) | Err(ReadError::OffsetOutOfRange(_) | ReadError::CorruptRecord(_)) => {}
                 Err(ReadError::Storage(error)) => return Err(error),
             }
         }

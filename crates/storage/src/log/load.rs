@@ -62,6 +62,8 @@ struct Loader<'a> {
     params: &'a OpenParams,
     now: Time,
     segments: Vec<Arc<LogSegment>>,
+    /// Segments from this base on were recovered: their indexes are new.
+    recovered_from: i64,
     epochs: LeaderEpochCache,
     producers: ProducerStateManager,
 }
@@ -94,6 +96,7 @@ impl UnifiedLog {
             params: &params,
             now,
             segments: Vec::new(),
+            recovered_from: i64::MAX,
             epochs: LeaderEpochCache::default(),
             producers: ProducerStateManager::default(),
         };
@@ -132,6 +135,7 @@ impl UnifiedLog {
             epochs: Mutex::new(epochs),
             unsynced_snapshots: Mutex::default(),
             writer: Mutex::new(Writer { producers, closed: false }),
+            tail_checked: AtomicBool::new(params.is_new || !params.had_clean_shutdown),
             flushing: Mutex::new(()),
             successor: std::sync::OnceLock::new(),
         });
@@ -171,13 +175,21 @@ impl Loader<'_> {
         let damaged = self.load_segments(&files)?;
         let first = self.segments.first().map_or(0, |segment| segment.base_offset());
         self.producers.remove_snapshots_below(self.fs, &self.path, first)?;
-        let mut known_end = self.end_after_clean_shutdown().filter(|_| damaged.is_empty());
+        let last = self.segments.last().map(|last| last.base_offset());
+        let mut known_end =
+            self.end_after_clean_shutdown().filter(|_| !damaged.iter().any(|base| Some(*base) == last));
         if !self.params.had_clean_shutdown {
             known_end = self.recover(self.params.recovery_point.unwrap_or(0), &damaged)?;
-        } else if !damaged.is_empty() {
-            for base in damaged {
-                self.recover_one(base)?;
-            }
+        } else if let (None, Some(last)) = (known_end, last) {
+            tracing::warn!(
+                "Recovery point, producer snapshot and indexes of {} are not as a clean shutdown leaves them; its last \
+                 segment is recovered",
+                self.partition
+            );
+            known_end = self.recover(last, &damaged)?;
+        }
+        for base in damaged {
+            self.rebuild_indexes(base)?;
         }
         let mut log_end = match (known_end, self.segments.last()) {
             (Some(end), _) => end,
@@ -201,10 +213,22 @@ impl Loader<'_> {
         Ok(entries.into_iter().filter(|e| !e.is_dir).filter_map(|e| e.name.into_string().ok()).collect())
     }
 
-    /// A damaged leader epoch file of an unclean stop is rebuilt from the log.
+    /// Records below the recovery point are not this start's to judge: bytes that are no batch there concern those who
+    /// read them.
+    fn tolerate_damage(&self, result: io::Result<()>) -> io::Result<()> {
+        match result {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                tracing::warn!("Not all segments of {} are readable: {e}", self.partition);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// A damaged leader epoch file is rebuilt from the log: [`Loader::complete_epochs`].
     fn load_epochs(&self) -> io::Result<LeaderEpochCache> {
         match LeaderEpochCache::load(self.fs, &self.path) {
-            Err(e) if e.kind() == io::ErrorKind::InvalidData && !self.params.had_clean_shutdown => {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                 tracing::warn!("{e}; leader epochs are read from the log of {} again", self.partition);
                 Ok(LeaderEpochCache::default())
             }
@@ -260,16 +284,8 @@ impl Loader<'_> {
                 segment.set_durable();
             }
             let has = |suffix: &str| names.contains(names::segment_file(base, suffix).as_str());
-            let txns = if has(TXN_INDEX_FILE_SUFFIX) {
-                segment.with_txn_index(self.fs, |index, at| index.all(at))
-            } else {
-                Ok(Vec::new())
-            };
-            let txns_wrong = match txns {
-                Ok(txns) => txns.iter().any(|txn| txn.last_offset < base),
-                Err(e) if e.kind() == io::ErrorKind::InvalidData => true,
-                Err(e) => return Err(e),
-            };
+            let txns_wrong = has(TXN_INDEX_FILE_SUFFIX)
+                && !segment.with_txn_index(self.fs, |index, at| index.is_sound(at, base))?;
             // Its last stop was clean, and yet the file is as long as when it was made.
             let is_untrimmed =
                 self.params.had_clean_shutdown && size > 0 && size == self.params.config.initial_file_size();
@@ -301,10 +317,12 @@ impl Loader<'_> {
             return Ok(None);
         };
         let mut end = base;
+        self.recovered_from = base;
         self.segments.iter().take(unflushed).for_each(|segment| segment.set_durable());
         if let Some(sealed) = unflushed.checked_sub(1).and_then(|at| self.segments.get(at)) {
             // The roll that closed it may have come after the last flush.
-            tolerate_full(sealed.complete_seal(self.fs))?;
+            let sealed = tolerate_full(sealed.complete_seal(self.fs));
+            self.tolerate_damage(sealed.map(|_| ()))?;
         }
         let mut resume = self.resume(unflushed, recovery_point, damaged)?;
         // Entries behind are of records that are read again, or of ones that were cut.
@@ -374,34 +392,23 @@ impl Loader<'_> {
         .recover(segment, resume)
     }
 
-    /// Rebuilds the indexes of one segment of a log that was closed cleanly.
-    fn recover_one(&mut self, base: i64) -> io::Result<()> {
+    /// Rebuilds the indexes of one segment that no recovery has read.
+    fn rebuild_indexes(&mut self, base: i64) -> io::Result<()> {
         let Some(at) = self.segments.iter().position(|segment| segment.base_offset() == base) else {
             return Ok(());
         };
+        let Some(segment) = self.segments.get(at).filter(|_| base < self.recovered_from) else {
+            return Ok(());
+        };
         tracing::error!(
-            "Could not find offset index file corresponding to log file {}, recovering segment and rebuilding index \
-             files...",
+            "Could not find or read an index file corresponding to log file {}, rebuilding index files...",
             names::segment_file(base, LOG_FILE_SUFFIX)
         );
-        let Some(segment) = self.segments.get(at).cloned() else { return Ok(()) };
-        // A state of its own: the log's is loaded afterwards, from the snapshot of the shutdown.
-        let mut producers = ProducerStateManager::default();
-        let mut epochs = std::mem::take(&mut self.epochs);
-        let recovered = Recovery {
-            context: self.context,
-            partition: self.partition,
-            index_interval: self.params.config.index_interval_bytes,
-            durable_end: self.params.durable_end,
-            epochs: &mut epochs,
-            producers: &mut producers,
-        }
-        .recover(&segment, None);
-        self.epochs = epochs;
+        let before = self.segments.get(..at).unwrap_or_default();
+        let interval = self.params.config.index_interval_bytes;
+        super::reindex::rebuild(self.context, &self.path, before, segment, interval)?;
         segment.on_become_inactive(self.fs)?;
-        if recovered?.cut > 0 {
-            self.remove_segments_from(at + 1)?;
-        }
+        segment.close();
         Ok(())
     }
 
@@ -447,9 +454,8 @@ impl Loader<'_> {
             self.fs.sync_dir(&self.path)?;
         }
         self.epochs.truncate_from_end(log_end);
-        if !self.params.had_clean_shutdown {
-            self.complete_epochs(log_start, log_end)?;
-        }
+        let completed = self.complete_epochs(log_start, log_end);
+        self.tolerate_damage(completed)?;
         self.epochs.truncate_from_start(self.params.log_start_offset);
         let bases: BTreeSet<i64> = self.segments.iter().map(|segment| segment.base_offset()).collect();
         self.producers.remove_stray_snapshots(self.fs, &self.path, &bases)?;
@@ -479,6 +485,14 @@ impl Loader<'_> {
         let known_from = self.epochs.earliest().map_or(log_end, |entry| entry.start_offset);
         if known_from <= log_start {
             return Ok(());
+        }
+        if self.params.had_clean_shutdown && self.epochs.is_empty() {
+            // Records from before there were epochs have none to lose.
+            let last = self.segments.iter().rev().find(|segment| segment.size() > 0);
+            let first = last.map_or(Ok(None), |segment| segment.first_batch(self.fs))?;
+            if first.is_none_or(|batch| batch.header.partition_leader_epoch < 0) {
+                return Ok(());
+            }
         }
         let known = std::mem::take(&mut self.epochs);
         let epochs = &mut self.epochs;

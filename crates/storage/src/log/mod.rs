@@ -18,8 +18,10 @@ mod load;
 mod offsets;
 mod read;
 pub(crate) mod recovery;
+mod reindex;
 mod replace;
 mod retention;
+mod tail;
 mod timestamps;
 mod truncate;
 
@@ -91,6 +93,8 @@ pub struct UnifiedLog {
     /// Producer snapshots of rolls that are not durable yet.
     unsynced_snapshots: Mutex<Vec<i64>>,
     writer: Mutex<Writer>,
+    /// The end of the log's file is what this process or its recovery wrote.
+    tail_checked: AtomicBool,
     /// Serialises flushes: taken before `writer`, and held across IO.
     flushing: Mutex<()>,
     /// The log that took this one's place, when the partition moved to another directory.

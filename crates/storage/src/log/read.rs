@@ -81,6 +81,12 @@ impl UnifiedLog {
     }
 
     pub(super) fn read_failure(&self, error: io::Error) -> ReadError {
+        if error.kind() == io::ErrorKind::InvalidData {
+            return ReadError::CorruptRecord(format!(
+                "Found no record batch where one should be in {}: {error}",
+                self.dir.path().display()
+            ));
+        }
         self.fail("Exception while reading from", error).into()
     }
 
@@ -136,8 +142,14 @@ impl UnifiedLog {
                     }
                     return Ok(Ok(info));
                 }
+                Err(e) if e.kind() == io::ErrorKind::InvalidData && self.check_tail_for_reader()? => {
+                    return self.try_read(start_offset, max_length, isolation, min_one_message);
+                }
                 Err(e) => return Ok(Err(e)),
             }
+        }
+        if self.check_tail_for_reader()? {
+            return self.try_read(start_offset, max_length, isolation, min_one_message);
         }
         // All records behind the offset were compacted away.
         Ok(Ok(FetchDataInfo {

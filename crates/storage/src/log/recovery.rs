@@ -283,7 +283,13 @@ pub(super) fn rebuild_producer_state(
             if wanted.contains(&segment.base_offset()) && start == segment.base_offset() {
                 producers.take_snapshot(fs, dir, false)?;
             }
-            replay_segment(context, partition, producers, segment, start, last_offset)?;
+            match replay_segment(context, partition, producers, segment, start, last_offset) {
+                // Nobody gets to read what follows in this segment either.
+                Err(e) if e.kind() == io::ErrorKind::InvalidData => {
+                    tracing::warn!("Producers of {partition} are known only in part: {e}");
+                }
+                other => other?,
+            }
         }
     }
     producers.set_map_end_offset(last_offset);

@@ -92,7 +92,8 @@ impl LogManager {
         for dir in live {
             match self.list_jobs(&dir) {
                 Ok(jobs) => listed.push((dir, jobs?)),
-                Err(e) => drop(dir.fail("Error while loading log dir", dir.path(), e)),
+                // Half loaded it must not stay in service, whatever the failure.
+                Err(e) => dir.fail_for_good("Error while loading log dir", e),
             }
         }
         let mut work = Vec::new();
@@ -106,7 +107,7 @@ impl LogManager {
                     }
                     work.push(jobs);
                 }
-                Err(e) => drop(dir.fail("Error while loading log dir", dir.path(), e)),
+                Err(e) => dir.fail_for_good("Error while loading log dir", e),
             }
         }
         let lookup =

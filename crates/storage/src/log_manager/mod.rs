@@ -483,6 +483,9 @@ impl LogManager {
             log.lower_recovery_point(offset);
             self.checkpoint_recovery_points();
         }
+        // What becomes of the producers holds from this start on only: were it lost, open transactions below would be
+        // taken for ended.
+        self.checkpoint_log_start_offsets();
         // Nor must a cleaner look at records that are being cut.
         let stops_cleaner = offset < log.active_segment_base_offset();
         if !stops_cleaner {

@@ -24,7 +24,7 @@ use crate::names::{self, PRODUCER_SNAPSHOT_FILE_SUFFIX};
 use crate::offsets::LogOffsetMetadata;
 
 /// A snapshot of a million producers has 46 MB.
-const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
+pub(crate) const MAX_SNAPSHOT_BYTES: u64 = 512 << 20;
 
 /// A transaction of one producer in this log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -210,7 +210,13 @@ pub fn check_producers(log: &UnifiedLog, model: &Model, start: i64, context: &st
     let earliest = model.open_txns.values().min().map_or(end, |first| (*first).max(start));
     let latest = visible.open_txns.values().min().map_or(end, |first| (*first).max(start));
     let stable = log.last_stable_offset();
-    assert!((earliest..=latest).contains(&stable), "{context}: last stable offset {stable}");
+    assert!(
+        (earliest..=latest).contains(&stable),
+        "{context}: last stable offset {stable}, not in {earliest}..={latest}, start {start}, open {:?} {:?}: {:?}",
+        model.open_txns,
+        log.active_producers(),
+        model.batches.iter().map(Written::summary).collect::<Vec<_>>()
+    );
     for producer in log.active_producers() {
         let id = producer.producer_id;
         let last = model.next_sequence.get(&id).map(|next| next - 1);

@@ -69,9 +69,8 @@ impl Loader<'_> {
     /// The topic's id. A file that a power cut damaged is removed, and written again when the topic is known.
     pub(super) fn read_topic_id(&self) -> io::Result<Option<Uuid>> {
         match checkpoint::read_partition_metadata(self.fs, &self.path) {
-            Err(e) if e.kind() == io::ErrorKind::InvalidData && !self.params.had_clean_shutdown => {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                 tracing::warn!("{e}; the topic's id is taken from the cluster's metadata");
-                // For good: after a clean stop it would be refused.
                 ignore_missing(self.fs.remove_file(&self.path.join(names::PARTITION_METADATA_FILE)))?;
                 self.fs.sync_dir(&self.path).map(|()| None)
             }
