@@ -32,6 +32,9 @@ pub const SIZES: [usize; 2] = [100, 1024];
 const SINGLE_SIZE: usize = 100;
 /// Partitions per topic where there are thousands, and per request that creates or fills them.
 const PARTITIONS_PER_TOPIC: i32 = 100;
+/// A record opens its partition's file; more open files than a process usually may have are not what is measured.
+const TOPICS_AT_ONCE: i32 = 150;
+const UNTIL_IDLE_FILES_CLOSE: Duration = Duration::from_secs(32);
 /// Waits for what a start leaves to do: class loading, background threads.
 pub const SETTLE: Duration = Duration::from_secs(3);
 
@@ -278,6 +281,9 @@ fn fill_partitions(subject: &Subject, topics: i32) -> Result<()> {
                 return Err(format!("{name} did not become writable").into());
             }
             std::thread::sleep(Duration::from_millis(10));
+        }
+        if (topic + 1) % TOPICS_AT_ONCE == 0 && topic + 1 < topics {
+            std::thread::sleep(UNTIL_IDLE_FILES_CLOSE);
         }
     }
     Ok(())
