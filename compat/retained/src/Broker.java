@@ -71,7 +71,7 @@ final class Broker {
         // What DeleteRecords has done outlives a kill once it stands in the checkpoint.
         if (kill) Thread.sleep(1500);
         if (kill) process.destroyForcibly(); else process.destroy();
-        if (!process.waitFor(90, TimeUnit.SECONDS)) { process.destroyForcibly().waitFor(); throw new IllegalStateException(name + " did not stop"); }
+        if (!process.waitFor(300, TimeUnit.SECONDS)) { process.destroyForcibly().waitFor(); throw new IllegalStateException(name + " did not stop"); }
         process = null;
     }
 
@@ -169,13 +169,16 @@ final class Broker {
 
     /** The first offsets of a topic's segments, and its entries of the checkpoints. */
     String layout(Scenario scenario) throws IOException {
+        List<String> segments = segments(data.resolve(scenario.topic + "-0"), false);
         StringBuilder layout = new StringBuilder("segments ");
-        layout.append(scenario.layoutComparable() ? segments(data.resolve(scenario.topic + "-0"), false) : "not compared");
+        layout.append(scenario.layoutComparable() ? segments : "not compared");
         for (String file : List.of("cleaner-offset-checkpoint", "log-start-offset-checkpoint")) {
             String entry = "none";
             if (Files.exists(data.resolve(file))) {
                 for (String line : Files.readAllLines(data.resolve(file))) if (line.startsWith(scenario.topic + " 0 ")) entry = line.substring(scenario.topic.length() + 3);
             }
+            // A start that is the first segment's need not be written down; we do, before the ones below it go.
+            if (file.startsWith("log-start") && !segments.isEmpty() && entry.equals(segments.get(0))) entry = "none";
             layout.append(", ").append(file).append(' ').append(entry);
         }
         return layout.toString();

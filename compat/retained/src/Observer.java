@@ -9,7 +9,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.*;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.message.*;
-import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.protocol.*;
 import org.apache.kafka.common.record.internal.*;
 
 final class Observer {
@@ -88,10 +88,17 @@ final class Observer {
     }
 
     private FetchResponseData.PartitionData fetch(long offset, byte isolation) throws Exception {
-        FetchRequestData request = new FetchRequestData().setMaxWaitMs(0).setMinBytes(0).setMaxBytes(50_000_000).setIsolationLevel(isolation)
+        return fetched(wire.ask(fetchRequest(offset, isolation, 50_000_000), FETCH));
+    }
+
+    private static FetchResponseData.PartitionData fetched(ByteBufferAccessor body) {
+        return new FetchResponseData(body, (short) FETCH).responses().get(0).partitions().get(0);
+    }
+
+    private FetchRequestData fetchRequest(long offset, byte isolation, int bytes) {
+        return new FetchRequestData().setMaxWaitMs(0).setMinBytes(0).setMaxBytes(bytes).setIsolationLevel(isolation)
             .setTopics(List.of(new FetchRequestData.FetchTopic().setTopic(scenario.topic).setPartitions(List.of(
-                new FetchRequestData.FetchPartition().setPartition(0).setFetchOffset(offset).setPartitionMaxBytes(50_000_000)))));
-        return new FetchResponseData(wire.ask(request, FETCH), (short) FETCH).responses().get(0).partitions().get(0);
+                new FetchRequestData.FetchPartition().setPartition(0).setFetchOffset(offset).setPartitionMaxBytes(bytes)))));
     }
 
     private void describe(MutableRecordBatch batch) {
@@ -126,17 +133,34 @@ final class Observer {
     // ---- lookups
 
     static ListOffsetsResponseData.ListOffsetsPartitionResponse listOffset(Wire wire, String topic, long timestamp, byte isolation) throws Exception {
-        ListOffsetsRequestData request = new ListOffsetsRequestData().setReplicaId(-1).setIsolationLevel(isolation).setTimeoutMs(30_000).setTopics(List.of(
-            new ListOffsetsRequestData.ListOffsetsTopic().setName(topic).setPartitions(List.of(
-                new ListOffsetsRequestData.ListOffsetsPartition().setPartitionIndex(0).setTimestamp(timestamp)))));
-        return new ListOffsetsResponseData(wire.ask(request, LIST_OFFSETS), (short) LIST_OFFSETS).topics().get(0).partitions().get(0);
+        return answer(wire.ask(listOffsets(topic, timestamp, isolation), LIST_OFFSETS));
     }
 
-    private void offset(String name, long timestamp, byte isolation) throws Exception {
-        var answer = listOffset(wire, scenario.topic, timestamp, isolation);
-        lines.add("offset of " + name + (isolation == 1 ? " committed" : "") + ": " + Errors.forCode(answer.errorCode()) + " " + answer.offset() + " time "
-            + time(answer.timestamp()) + " epoch " + answer.leaderEpoch());
-        answers++;
+    private static ListOffsetsResponseData.ListOffsetsPartitionResponse answer(ByteBufferAccessor body) {
+        return new ListOffsetsResponseData(body, (short) LIST_OFFSETS).topics().get(0).partitions().get(0);
+    }
+
+    private static ListOffsetsRequestData listOffsets(String topic, long timestamp, byte isolation) {
+        return new ListOffsetsRequestData().setReplicaId(-1).setIsolationLevel(isolation).setTimeoutMs(30_000).setTopics(List.of(
+            new ListOffsetsRequestData.ListOffsetsTopic().setName(topic).setPartitions(List.of(
+                new ListOffsetsRequestData.ListOffsetsPartition().setPartitionIndex(0).setTimestamp(timestamp)))));
+    }
+
+    private final List<String> names = new ArrayList<>();
+    private final List<ListOffsetsRequestData> questions = new ArrayList<>();
+
+    private void offset(String name, long timestamp, byte isolation) {
+        names.add("offset of " + name + (isolation == 1 ? " committed" : ""));
+        questions.add(listOffsets(scenario.topic, timestamp, isolation));
+    }
+
+    private void askOffsets() throws Exception {
+        List<ByteBufferAccessor> bodies = wire.ask(questions, LIST_OFFSETS);
+        for (int i = 0; i < bodies.size(); i++) {
+            var answer = answer(bodies.get(i));
+            lines.add(names.get(i) + ": " + Errors.forCode(answer.errorCode()) + " " + answer.offset() + " time " + time(answer.timestamp()) + " epoch " + answer.leaderEpoch());
+            answers++;
+        }
     }
 
     private void offsets() throws Exception {
@@ -165,15 +189,21 @@ final class Observer {
             offset("T" + i, tickOrder.get(i), (byte) 0);
             offset("T" + i + "+1", tickOrder.get(i) + 1, (byte) 0);
         }
+        askOffsets();
     }
 
     private void epochs() throws Exception {
+        List<OffsetForLeaderEpochRequestData> requests = new ArrayList<>();
         for (int epoch = -1; epoch < 9; epoch++) {
             OffsetForLeaderEpochRequestData request = new OffsetForLeaderEpochRequestData().setReplicaId(-1);
             request.topics().add(new OffsetForLeaderEpochRequestData.OffsetForLeaderTopic().setTopic(scenario.topic).setPartitions(List.of(
                 new OffsetForLeaderEpochRequestData.OffsetForLeaderPartition().setPartition(0).setLeaderEpoch(epoch))));
-            var answer = new OffsetForLeaderEpochResponseData(wire.ask(request, EPOCHS), (short) EPOCHS).topics().iterator().next().partitions().get(0);
-            lines.add("end of epoch " + epoch + ": " + Errors.forCode(answer.errorCode()) + " " + answer.leaderEpoch() + " " + answer.endOffset());
+            requests.add(request);
+        }
+        int epoch = -1;
+        for (ByteBufferAccessor body : wire.ask(requests, EPOCHS)) {
+            var answer = new OffsetForLeaderEpochResponseData(body, (short) EPOCHS).topics().iterator().next().partitions().get(0);
+            lines.add("end of epoch " + epoch++ + ": " + Errors.forCode(answer.errorCode()) + " " + answer.leaderEpoch() + " " + answer.endOffset());
         }
     }
 
@@ -190,8 +220,9 @@ final class Observer {
         Random random = new Random(scenario.number);
         TreeSet<Long> at = new TreeSet<>(List.of(start - 1, start, end - 1, end, end + 1));
         for (int i = 0; i < 12 && end > start; i++) at.add(start + (long) (random.nextDouble() * (end - start)));
+        Iterator<ByteBufferAccessor> bodies = wire.ask(at.stream().map(offset -> fetchRequest(offset, (byte) 0, 1)).toList(), FETCH).iterator();
         for (long offset : at) {
-            var answer = fetch(offset, (byte) 0);
+            var answer = fetched(bodies.next());
             Iterator<MutableRecordBatch> batches = answer.records() == null ? Collections.emptyIterator() : ((MemoryRecords) answer.records()).batchIterator();
             lines.add("fetch from " + offset + ": " + Errors.forCode(answer.errorCode()) + " first batch " + (batches.hasNext() ? batches.next().baseOffset() : "none")
                 + " high watermark " + answer.highWatermark() + " stable " + answer.lastStableOffset() + " start " + answer.logStartOffset());

@@ -19,7 +19,8 @@ final class Player {
         short epoch;
         int next, last;
         boolean open;
-        Producer copy() { Producer p = new Producer(); p.id = id; p.epoch = epoch; p.next = next; p.last = last; p.open = open; return p; }
+        Scenario.Batch batch;
+        Producer copy() { Producer p = new Producer(); p.id = id; p.epoch = epoch; p.next = next; p.last = last; p.open = open; p.batch = batch; return p; }
     }
 
     final Scenario scenario;
@@ -92,11 +93,15 @@ final class Player {
         Producer producer = batch.producer() < 0 ? null : producer(wire, batch.producer());
         int sequence = producer == null ? -1 : producer.next;
         short epoch = producer == null ? -1 : producer.epoch;
-        if (producer != null && batch.fault() == Scenario.Fault.DUPLICATE) sequence = producer.last;
+        List<Scenario.Rec> sent = batch.records();
+        if (producer != null && batch.fault() == Scenario.Fault.DUPLICATE && producer.batch != null) {
+            sequence = producer.last;
+            sent = producer.batch.records();
+        }
         if (producer != null && batch.fault() == Scenario.Fault.GAP) sequence += 5;
         if (producer != null && batch.fault() == Scenario.Fault.OLD_EPOCH && epoch > 0) epoch--;
         long id = producer == null ? -1 : producer.id;
-        MemoryRecords records = records(batch, id, epoch, sequence);
+        MemoryRecords records = records(batch, sent, id, epoch, sequence);
         ProduceRequestData request = new ProduceRequestData().setAcks((short) -1).setTimeoutMs(30_000)
             .setTransactionalId(batch.transactional() ? scenario.topic + "-" + batch.producer() : null);
         request.topicData().add(new ProduceRequestData.TopicProduceData().setName(scenario.topic).setPartitionData(
@@ -113,6 +118,7 @@ final class Player {
         }
         if (answer.errorCode() == 0 && producer != null && batch.fault() == Scenario.Fault.NONE) {
             producer.last = producer.next;
+            producer.batch = batch;
             producer.next += batch.records().size();
             producer.open |= batch.transactional();
         }
@@ -129,7 +135,7 @@ final class Player {
         return message == null ? null : message.replaceAll("within \\[[^\\]]*\\]", "within [..]");
     }
 
-    private static MemoryRecords records(Scenario.Batch batch, long id, short epoch, int sequence) {
+    private static MemoryRecords records(Scenario.Batch batch, List<Scenario.Rec> sent, long id, short epoch, int sequence) {
         if (batch.fault() == Scenario.Fault.EMPTY) {
             ByteBuffer buffer = ByteBuffer.allocate(DefaultRecordBatch.RECORD_BATCH_OVERHEAD);
             DefaultRecordBatch.writeEmptyHeader(buffer, (byte) 2, id, epoch, sequence, 0, 0, -1, TimestampType.CREATE_TIME, -1, batch.transactional(), false);
@@ -145,7 +151,7 @@ final class Player {
         };
         MemoryRecordsBuilder builder = MemoryRecords.builder(ByteBuffer.allocate(4096), (byte) 2, compression, TimestampType.CREATE_TIME,
             0, -1, id, epoch, sequence, batch.transactional(), -1);
-        for (Scenario.Rec rec : batch.records()) {
+        for (Scenario.Rec rec : sent) {
             Header[] headers = rec.headers().entrySet().stream().map(e -> new RecordHeader(e.getKey(), e.getValue())).toArray(Header[]::new);
             builder.append(rec.timestamp(), rec.key(), rec.value(), headers);
         }

@@ -24,7 +24,7 @@ public final class Retained {
     private static final int CONNECTIONS = 3;
     /** Nothing may have changed for this long, in ms, and so often is looked again before a difference is believed. */
     private static final long STILL = 2000;
-    private static final int PATIENCE = 6;
+    private static final int PATIENCE = 8;
 
     private final String mode;
     private final long seed;
@@ -153,12 +153,14 @@ public final class Retained {
             on.put(scenario, settings);
             off.put(scenario, back);
         }
-        each(sides, side -> { side.configure(on); side.quiet(mode.equals("record") ? 3 * STILL : STILL); });
+        // A digest cannot be met too early, but two brokers may agree before either has begun.
+        long still = mode.equals("record") ? 3 * STILL : mode.equals("golden") ? STILL / 4 : STILL;
+        each(sides, side -> { side.configure(on); side.quiet(still); });
         List<Scenario> pending = playing;
         String stage = "round " + round + " upkeep " + step;
         for (int attempt = 0; !pending.isEmpty(); attempt++) {
             boolean last = attempt == PATIENCE;
-            if (attempt > 0) Thread.sleep(2000);
+            if (attempt > 0) Thread.sleep(Math.min(2000, 500L << attempt));
             List<Scenario> looking = pending;
             Map<Broker, List<List<String>>> seen = new ConcurrentHashMap<>();
             each(sides, side -> seen.put(side, observe(side, looking)));

@@ -36,7 +36,7 @@ final class Scenario {
     private final Random random;
     private final boolean compact, delete, appendTime, compressed;
     private int segmentBytes;
-    private long segmentMs = 7 * DAY, clock;
+    private long segmentMs = 7 * DAY, begin, clock;
     private int style, producers;
     private final Set<Integer> open = new TreeSet<>();
 
@@ -83,10 +83,10 @@ final class Scenario {
         if (chance(8)) config.put("message.timestamp.before.max.ms", "since:" + (style == 2 ? THRESHOLD_A : Y2020));
         if (compressed && chance(35)) {
             // How far a codec compresses is not ours to compare: no segment may end because of it.
-            segmentBytes = pick(1, 1 << 20);
+            segmentBytes = 1 << 20;
             config.remove("segment.bytes");
             config.put("internal.segment.bytes", String.valueOf(segmentBytes));
-            config.put("segment.ms", String.valueOf(segmentMs = pick(3_600_000L, DAY)));
+            config.put("segment.ms", String.valueOf(segmentMs = pick(1L, 3_600_000L, DAY)));
             String type = pick("uncompressed", "gzip", "snappy", "lz4", "zstd");
             config.put("compression.type", type);
             if (type.equals("gzip") && chance(50)) config.put("compression.gzip.level", pick("1", "9"));
@@ -98,7 +98,14 @@ final class Scenario {
         if (chance(10)) config.put("preallocate", "true");
         if (chance(10)) config.put("flush.messages", pick("1", "7"));
         producers = random.nextInt(4);
-        clock = Y2020 + random.nextInt(1000) * 1_000_000L;
+        begin = clock = Y2020 + random.nextInt(1000) * 1_000_000L;
+    }
+
+    /** A moment among the records' timestamps, half an hour or more after the last of them before it. */
+    private String since() {
+        boolean among = style != 0 && style != 2 && chance(70);
+        long hours = (clock - begin) / 3_600_000L + 2;
+        return "since:" + (among ? begin + (long) (random.nextDouble() * hours) * 3_600_000L + 1_900_000L : pick(THRESHOLD_A, THRESHOLD_B));
     }
 
     // ---- records
@@ -108,7 +115,7 @@ final class Scenario {
             case 0: return clock += 1 + random.nextInt(5000);
             case 1: return clock += 1 + random.nextInt(20) * 3_600_000L;
             case 2: return Y2020 + (long) (random.nextDouble() * (Y2024 - Y2020));
-            case 3: return chance(10) ? clock += 40 * DAY : clock;
+            case 3: return chance(10) ? clock += 3 * DAY : clock;
             case 4: return chance(75) ? clock += 12 * 3_600_000L : Y2100 + random.nextInt(100_000);
             default:
                 int kind = random.nextInt(10);
@@ -201,7 +208,7 @@ final class Scenario {
         // Sizes are the same on both sides only where nobody compresses again.
         boolean bytes = (!compressed || !config.containsKey("compression.type") && !compact) && chance(55);
         if (bytes) settings.put("retention.bytes", String.valueOf(chance(10) ? 0 : (long) (segmentBytes * (random.nextDouble() * 4))));
-        if (!bytes || chance(30)) settings.put("retention.ms", chance(8) ? "1" : "since:" + pick(THRESHOLD_A, THRESHOLD_B));
+        if (!bytes || chance(30)) settings.put("retention.ms", chance(8) ? "1" : since());
         return settings;
     }
 
@@ -209,8 +216,8 @@ final class Scenario {
         Map<String, String> settings = new TreeMap<>();
         int kind = random.nextInt(10);
         if (kind < 7) settings.put("min.cleanable.dirty.ratio", kind < 5 ? "0" : compressed ? "0" : pick("0.01", "0.3", "0.6"));
-        if (kind >= 7) settings.put("max.compaction.lag.ms", "since:" + pick(THRESHOLD_A, THRESHOLD_B));
-        if (kind == 0 || kind == 1) settings.put("min.compaction.lag.ms", "since:" + pick(THRESHOLD_A, THRESHOLD_B));
+        if (kind >= 7) settings.put("max.compaction.lag.ms", since());
+        if (kind == 0 || kind == 1) settings.put("min.compaction.lag.ms", since());
         return settings;
     }
 

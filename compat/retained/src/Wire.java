@@ -1,9 +1,10 @@
-// One connection that speaks the protocol with Kafka's own message classes, one request at a time: what goes into a
+// One connection that speaks the protocol with Kafka's own message classes: what goes into a
 // batch and which version is asked is decided here and not by a client.
 
 import java.io.*;
 import java.net.Socket;
 import java.nio.ByteBuffer;
+import java.util.*;
 import org.apache.kafka.common.protocol.*;
 import org.apache.kafka.common.requests.*;
 
@@ -18,23 +19,34 @@ final class Wire implements Closeable {
         socket.setTcpNoDelay(true);
         socket.setSoTimeout(60_000);
         in = new DataInputStream(new BufferedInputStream(socket.getInputStream(), 1 << 16));
-        out = socket.getOutputStream();
+        out = new BufferedOutputStream(socket.getOutputStream(), 1 << 16);
     }
 
     /** The body of the answer. */
     ByteBufferAccessor ask(ApiMessage body, int version) throws IOException {
-        ApiKeys key = ApiKeys.forId(body.apiKey());
-        RequestHeader header = new RequestHeader(key, (short) version, "retained", correlation++);
-        ByteBuffer request = RequestUtils.serialize(header.data(), header.headerVersion(), body, (short) version);
-        byte[] frame = new byte[4 + request.remaining()];
-        ByteBuffer.wrap(frame).putInt(request.remaining()).put(request);
-        out.write(frame);
+        return ask(List.of(body), version).get(0);
+    }
+
+    /** The bodies of the answers to requests that are sent at once; they have to be small. */
+    List<ByteBufferAccessor> ask(List<? extends ApiMessage> bodies, int version) throws IOException {
+        List<ByteBufferAccessor> answers = new ArrayList<>();
+        for (ApiMessage body : bodies) {
+            ApiKeys key = ApiKeys.forId(body.apiKey());
+            RequestHeader header = new RequestHeader(key, (short) version, "retained", correlation++);
+            ByteBuffer request = RequestUtils.serialize(header.data(), header.headerVersion(), body, (short) version);
+            byte[] frame = new byte[4 + request.remaining()];
+            ByteBuffer.wrap(frame).putInt(request.remaining()).put(request);
+            out.write(frame);
+        }
         out.flush();
-        byte[] answer = new byte[in.readInt()];
-        in.readFully(answer);
-        ByteBuffer buffer = ByteBuffer.wrap(answer);
-        ResponseHeader.parse(buffer, key.responseHeaderVersion((short) version));
-        return new ByteBufferAccessor(buffer);
+        for (ApiMessage body : bodies) {
+            byte[] answer = new byte[in.readInt()];
+            in.readFully(answer);
+            ByteBuffer buffer = ByteBuffer.wrap(answer);
+            ResponseHeader.parse(buffer, ApiKeys.forId(body.apiKey()).responseHeaderVersion((short) version));
+            answers.add(new ByteBufferAccessor(buffer));
+        }
+        return answers;
     }
 
     @Override public void close() throws IOException { socket.close(); }
