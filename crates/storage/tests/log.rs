@@ -506,3 +506,15 @@ fn idle_logs_hold_no_files_and_ids_must_agree() {
     assert_eq!(world.open(LogConfig::default(), |p| p.had_clean_shutdown = true).topic_id(), Some(id));
     assert_eq!(log.topic_partition(), &partition());
 }
+
+#[test]
+fn a_log_whose_offsets_are_used_up_refuses_records() {
+    let world = World::new(1);
+    let log = world.open(LogConfig::default(), |_| {});
+    log.truncate_fully_and_start_at(i64::MAX - 1, None, world.now()).unwrap();
+    produce(&world, &log, batch(0, &[b"last"])).unwrap();
+    for values in [&[b"x".as_slice()][..], &[b"x", b"y"]] {
+        assert_eq!(produce(&world, &log, batch(0, values)).unwrap_err().error_code(), 56);
+    }
+    assert_eq!(log.log_end_offset(), i64::MAX);
+}

@@ -19,7 +19,7 @@ use record::{
 use super::{UnifiedLog, Writer};
 use crate::config::LogConfig;
 use crate::context::Task;
-use crate::error::{AppendError, StorageError};
+use crate::error::{AppendError, StorageError, invalid_data};
 use crate::names;
 use crate::offsets::LogOffsetMetadata;
 use crate::producer::{BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateManager};
@@ -256,6 +256,11 @@ impl UnifiedLog {
                 config.segment_size_bytes
             )));
         };
+        let next_offset = info.last_offset.checked_add(1).filter(|next| *next > self.log_end_offset());
+        let Some(next_offset) = next_offset else {
+            let error = invalid_data("there are no offsets left behind the end of the log");
+            return Err(self.fail("Error while appending records to", error).into());
+        };
         let segment = self.maybe_roll(now, writer, config, info, size)?;
         let changes = self.analyze_producers(writer, prepared, options, &segment)?;
         if let Some(duplicate) = changes.duplicate {
@@ -268,7 +273,7 @@ impl UnifiedLog {
         }
         self.write(&segment, prepared, config)?;
         self.assign_epochs(prepared);
-        self.set_log_end(info.last_offset + 1);
+        self.set_log_end(next_offset);
         self.update_high_watermark_with_log_end(writer);
         self.apply_producers(writer, &segment, changes, info.last_offset)?;
         info.sync_to = self.demand_sync(config.flush_messages);

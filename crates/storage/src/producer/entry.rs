@@ -23,7 +23,7 @@ impl BatchMetadata {
     }
 
     pub fn first_offset(&self) -> i64 {
-        self.last_offset - i64::from(self.offset_delta)
+        self.last_offset.wrapping_sub(i64::from(self.offset_delta))
     }
 }
 

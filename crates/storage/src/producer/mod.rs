@@ -134,7 +134,9 @@ impl ProducerStateManager {
     }
 
     fn is_expired(entry: &ProducerStateEntry, now_ms: i64, expiration_ms: i64) -> bool {
-        entry.current_txn_first_offset.is_none() && now_ms - entry.last_timestamp >= expiration_ms
+        // A snapshot can hold any timestamp; the reference's difference wraps around as well.
+        let age_ms = now_ms.wrapping_sub(entry.last_timestamp);
+        entry.current_txn_first_offset.is_none() && age_ms >= expiration_ms
     }
 
     pub fn remove_expired(&mut self, now_ms: i64, expiration_ms: i64) {
@@ -281,5 +283,38 @@ pub(crate) fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use env::{FileSystem, OpenMode};
+    use testkit::Sim;
+
+    use super::*;
+
+    #[test]
+    fn any_number_in_a_snapshot_is_taken_without_overflow() {
+        let sim = Sim::new(1);
+        let dir = Path::new("/");
+        for extreme in [i64::MIN, -1, 0, i64::MAX] {
+            let mut entry = ProducerStateEntry::new(7, 0, 0, extreme, None);
+            let batch = BatchMetadata {
+                last_sequence: i32::MIN,
+                last_offset: i64::MAX,
+                offset_delta: i32::MIN,
+                timestamp: extreme,
+            };
+            entry.add_batch(0, batch);
+            let file = sim.fs.open(&ProducerStateManager::path(dir, 100), OpenMode::Truncate).unwrap();
+            file.write_at(&encode_snapshot([entry].iter()), 0).unwrap();
+            let mut state = ProducerStateManager::new(BTreeSet::from([100]));
+            state.truncate_and_reload(&*sim.fs, dir, 0, 200, 1_700_000_000_000, i64::MAX).unwrap();
+            state.remove_expired(i64::MIN, i64::MAX);
+            for entry in state.producers().values() {
+                let _ = entry.batches().iter().map(BatchMetadata::first_offset).count();
+                let _ = entry.batches().iter().map(BatchMetadata::first_sequence).count();
+            }
+        }
     }
 }
