@@ -92,7 +92,7 @@ fn operate<E: IndexEntry>(
     (a, b): (i64, i64),
     model: &mut Option<Vec<E>>,
 ) {
-    match operation % 8 {
+    match operation % 9 {
         0 => {
             let found = index.lookup(at(sim), a);
             if let Ok(Some(found)) = found {
@@ -143,6 +143,9 @@ fn operate<E: IndexEntry>(
             }
             *index = Index::existing(base_offset);
         }
+        7 => {
+            recover(index, sim, base_offset, a, model);
+        }
         _ => {
             let last = index.last(at(sim));
             let entries = index.entries(at(sim));
@@ -178,6 +181,33 @@ fn append<E: IndexEntry>(
         if fits {
             model.push(entry);
         }
+    }
+}
+
+fn recover<E: IndexEntry>(
+    index: &Index<E>,
+    sim: &Sim,
+    base_offset: i64,
+    offset: i64,
+    model: &mut Option<Vec<E>>,
+) {
+    // As after an unclean stop; what was only in memory is gone by then.
+    let _ = index.trim(at(sim));
+    let last = index.keep_rising_below(at(sim), offset);
+    if let Ok(Some(last)) = last {
+        assert!(last.offset() < offset);
+    }
+    if let Some(model) = model {
+        model.retain(|entry| entry.offset() < offset);
+        let last = last.expect("readable");
+        if model.iter().any(|entry| entry.is_blank(base_offset)) {
+            assert!(last.is_none_or(|last| model.contains(&last)));
+        } else {
+            assert_eq!(last, model.last().copied());
+        }
+    }
+    if model.as_ref().is_some_and(|model| model.iter().any(|entry| entry.is_blank(base_offset))) {
+        *model = None;
     }
 }
 

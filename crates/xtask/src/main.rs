@@ -9,6 +9,7 @@ mod codegen;
 mod compat;
 mod crash;
 mod disk;
+mod fuzz;
 mod goldens;
 mod import;
 mod java;
@@ -34,6 +35,8 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   retained [--scenarios N] [--seed S] [--mode direct|restart|kill|copied] [--record]
                          write, clean, trim and expire generated topics beside Apache Kafka and compare what remains;
                          --record: write the digests that the gate compares with (needs java and mvn)
+  fuzz [--seconds N] [--minimize] [TARGET...]
+                         run the targets of fuzz/ (needs a nightly compiler and cargo-fuzz)
   bench [OPTION VALUE]...
                          measure against Apache Kafka and the floor (needs java, mvn, a C compiler); options: crates/bench
   test                   unit tests and client suites
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         ["disk"] => disk::run(&root(), &binary()),
         ["crash", options @ ..] => crash::run(&binary(), options),
         ["retained", options @ ..] => retained::run(&root(), &binary(), options),
+        ["fuzz", options @ ..] => fuzz::run(&root(), options),
         ["bench", options @ ..] => bench::run(&root(), options),
         ["test"] => ci::run(&root(), &tests()).map_err(Into::into),
         ["ci"] => ci::run(&root(), &gate()).map_err(Into::into),
