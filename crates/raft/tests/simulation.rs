@@ -79,6 +79,16 @@ impl Disk {
         self.batches.last().map_or(self.start, |batch| batch.next)
     }
 
+    fn persist_election(&mut self, election: ElectionState, seed: u64) {
+        if let Some(old) = &self.election {
+            assert!(election.epoch >= old.epoch, "seed {seed}: an epoch went back");
+            if election.epoch == old.epoch && old.voted.is_some() && election.leader_id.is_none() {
+                assert_eq!(election.voted, old.voted, "seed {seed}: a vote was taken back");
+            }
+        }
+        self.election = Some(election);
+    }
+
     fn crash(&mut self, keep: u64) {
         // Some of the unflushed batches may have reached the disk all the same.
         let flushed = self.flushed;
@@ -317,13 +327,7 @@ impl Cluster {
         match output {
             Output::PersistElection { election, data_version } => {
                 assert!((0..=1).contains(&data_version));
-                if let Some(old) = &disk.election {
-                    assert!(election.epoch >= old.epoch, "seed {seed}: an epoch went back");
-                    if election.epoch == old.epoch && old.voted.is_some() && election.leader_id.is_none() {
-                        assert_eq!(election.voted, old.voted, "seed {seed}: a vote was taken back");
-                    }
-                }
-                disk.election = Some(election);
+                disk.persist_election(election, seed);
             }
             Output::Append { base_offset, next_offset, epoch, bytes } => {
                 assert_eq!(base_offset, disk.end(), "seed {seed}");
@@ -362,16 +366,12 @@ impl Cluster {
                 disk.snapshots.retain(|snapshot, _| *snapshot >= id);
             }
             Output::HighWatermark { offset } => self.apply(id, offset),
-            Output::LeaderChange(leader) => {
-                if leader.leader_id == Some(id) {
-                    let other = self.leaders.insert(leader.epoch, id);
-                    assert!(
-                        other.is_none_or(|other| other == id),
-                        "seed {seed}: two leaders in epoch {}",
-                        leader.epoch
-                    );
-                }
+            Output::LeaderChange(leader) if leader.leader_id == Some(id) => {
+                let other = self.leaders.insert(leader.epoch, id);
+                let alone = other.is_none_or(|other| other == id);
+                assert!(alone, "seed {seed}: two leaders in epoch {}", leader.epoch);
             }
+            Output::LeaderChange(_) => {}
             Output::SendRequest { destination, correlation_id, request } => {
                 let to: i32 = destination.host.trim_start_matches("node").parse().unwrap();
                 // The answer comes back under the id that the request was sent to.
@@ -723,108 +723,133 @@ fn the_quorum_is_described_by_its_leader_only() {
 
 /// A request with fields drawn from the edges of their ranges and from values that make sense.
 fn strange_request(random: &mut Random, epoch: i32, end: i64) -> RaftRequest {
-    let int = |random: &mut Random| {
-        let near = [epoch - 1, epoch, epoch + 1, 0, 1, 2, 3];
-        let all = [-1, i32::MIN, i32::MAX, 9];
-        if random.one_in(6) { all[random.below(4) as usize] } else { near[random.below(7) as usize] }
-    };
-    let long =
-        |random: &mut Random| [-1, i64::MIN, i64::MAX, 0, 1, end - 1, end, end + 1][random.below(8) as usize];
-    let id = |random: &mut Random| {
-        [directory(1), directory(2), Uuid::ZERO, Uuid([9; 16])][random.below(4) as usize]
-    };
     let name = if random.one_in(20) { "other" } else { "__cluster_metadata" }.to_owned();
     let cluster_id = [None, Some("x"), Some(CLUSTER_ID)][random.below(40).min(2) as usize].map(str::to_owned);
-    match random.below(5) {
-        0 => {
-            let partition = vote_request::PartitionData {
-                partition_index: 0,
-                replica_epoch: int(random),
-                replica_id: int(random),
-                replica_directory_id: id(random),
-                voter_directory_id: id(random),
-                last_offset_epoch: int(random),
-                last_offset: long(random),
-                pre_vote: random.one_in(2),
-            };
-            let topic = vote_request::TopicData { topic_name: name, partitions: vec![partition] };
-            RaftRequest::Vote(VoteRequest { cluster_id, voter_id: int(random), topics: vec![topic] })
+    let kind = random.below(5);
+    let mut strange = Strange { random, epoch, end };
+    match kind {
+        0 => strange.vote(name, cluster_id),
+        1 => strange.begin_quorum_epoch(name, cluster_id),
+        2 => strange.end_quorum_epoch(name, cluster_id),
+        3 => strange.fetch(cluster_id),
+        _ => strange.fetch_snapshot(name, cluster_id),
+    }
+}
+
+struct Strange<'a> {
+    random: &'a mut Random,
+    epoch: i32,
+    end: i64,
+}
+
+impl Strange<'_> {
+    fn int(&mut self) -> i32 {
+        let near = [self.epoch - 1, self.epoch, self.epoch + 1, 0, 1, 2, 3];
+        let all = [-1, i32::MIN, i32::MAX, 9];
+        if self.random.one_in(6) {
+            all[self.random.below(4) as usize]
+        } else {
+            near[self.random.below(7) as usize]
         }
-        1 => {
-            let partition = begin_quorum_epoch_request::PartitionData {
-                partition_index: 0,
-                voter_directory_id: id(random),
-                leader_id: int(random),
-                leader_epoch: int(random),
-            };
-            let topic =
-                begin_quorum_epoch_request::TopicData { topic_name: name, partitions: vec![partition] };
-            let request = BeginQuorumEpochRequest {
-                cluster_id,
-                voter_id: int(random),
-                topics: vec![topic],
-                ..Default::default()
-            };
-            RaftRequest::BeginQuorumEpoch(request)
-        }
-        2 => {
-            let partition = end_quorum_epoch_request::PartitionData {
-                leader_id: int(random),
-                leader_epoch: int(random),
-                preferred_successors: vec![int(random); random.below(40) as usize],
-                ..Default::default()
-            };
-            let topic = end_quorum_epoch_request::TopicData { topic_name: name, partitions: vec![partition] };
-            RaftRequest::EndQuorumEpoch(EndQuorumEpochRequest {
-                cluster_id,
-                topics: vec![topic],
-                ..Default::default()
-            })
-        }
-        3 => {
-            let partition = fetch_request::FetchPartition {
-                current_leader_epoch: int(random),
-                fetch_offset: long(random),
-                last_fetched_epoch: int(random),
-                replica_directory_id: id(random),
-                high_watermark: long(random),
-                ..Default::default()
-            };
-            let topic = fetch_request::FetchTopic {
-                topic_id: Uuid::METADATA_TOPIC_ID,
-                partitions: vec![partition],
-                ..Default::default()
-            };
-            let (max_bytes, max_wait_ms) = (int(random), int(random));
-            let replica_state = fetch_request::ReplicaState { replica_id: int(random), ..Default::default() };
-            RaftRequest::Fetch(FetchRequest {
-                cluster_id,
-                replica_state,
-                max_bytes,
-                max_wait_ms,
-                topics: vec![topic],
-                ..Default::default()
-            })
-        }
-        _ => {
-            let partition = fetch_snapshot_request::PartitionSnapshot {
-                current_leader_epoch: int(random),
-                snapshot_id: fetch_snapshot_request::SnapshotId {
-                    end_offset: long(random),
-                    epoch: int(random),
-                },
-                position: long(random),
-                ..Default::default()
-            };
-            let topic = fetch_snapshot_request::TopicSnapshot { name, partitions: vec![partition] };
-            let (replica_id, max_bytes) = (int(random), int(random));
-            RaftRequest::FetchSnapshot(FetchSnapshotRequest {
-                cluster_id,
-                replica_id,
-                max_bytes,
-                topics: vec![topic],
-            })
-        }
+    }
+
+    fn long(&mut self) -> i64 {
+        let values = [-1, i64::MIN, i64::MAX, 0, 1, self.end - 1, self.end, self.end + 1];
+        values[self.random.below(8) as usize]
+    }
+
+    fn id(&mut self) -> Uuid {
+        [directory(1), directory(2), Uuid::ZERO, Uuid([9; 16])][self.random.below(4) as usize]
+    }
+
+    fn vote(&mut self, name: String, cluster_id: Option<String>) -> RaftRequest {
+        let partition = vote_request::PartitionData {
+            partition_index: 0,
+            replica_epoch: self.int(),
+            replica_id: self.int(),
+            replica_directory_id: self.id(),
+            voter_directory_id: self.id(),
+            last_offset_epoch: self.int(),
+            last_offset: self.long(),
+            pre_vote: self.random.one_in(2),
+        };
+        let topic = vote_request::TopicData { topic_name: name, partitions: vec![partition] };
+        RaftRequest::Vote(VoteRequest { cluster_id, voter_id: self.int(), topics: vec![topic] })
+    }
+
+    fn begin_quorum_epoch(&mut self, name: String, cluster_id: Option<String>) -> RaftRequest {
+        let partition = begin_quorum_epoch_request::PartitionData {
+            partition_index: 0,
+            voter_directory_id: self.id(),
+            leader_id: self.int(),
+            leader_epoch: self.int(),
+        };
+        let topic = begin_quorum_epoch_request::TopicData { topic_name: name, partitions: vec![partition] };
+        RaftRequest::BeginQuorumEpoch(BeginQuorumEpochRequest {
+            cluster_id,
+            voter_id: self.int(),
+            topics: vec![topic],
+            ..Default::default()
+        })
+    }
+
+    fn end_quorum_epoch(&mut self, name: String, cluster_id: Option<String>) -> RaftRequest {
+        let partition = end_quorum_epoch_request::PartitionData {
+            leader_id: self.int(),
+            leader_epoch: self.int(),
+            preferred_successors: vec![self.int(); self.random.below(40) as usize],
+            ..Default::default()
+        };
+        let topic = end_quorum_epoch_request::TopicData { topic_name: name, partitions: vec![partition] };
+        RaftRequest::EndQuorumEpoch(EndQuorumEpochRequest {
+            cluster_id,
+            topics: vec![topic],
+            ..Default::default()
+        })
+    }
+
+    fn fetch(&mut self, cluster_id: Option<String>) -> RaftRequest {
+        let partition = fetch_request::FetchPartition {
+            current_leader_epoch: self.int(),
+            fetch_offset: self.long(),
+            last_fetched_epoch: self.int(),
+            replica_directory_id: self.id(),
+            high_watermark: self.long(),
+            ..Default::default()
+        };
+        let topic = fetch_request::FetchTopic {
+            topic_id: Uuid::METADATA_TOPIC_ID,
+            partitions: vec![partition],
+            ..Default::default()
+        };
+        let (max_bytes, max_wait_ms) = (self.int(), self.int());
+        let replica_state = fetch_request::ReplicaState { replica_id: self.int(), ..Default::default() };
+        RaftRequest::Fetch(FetchRequest {
+            cluster_id,
+            replica_state,
+            max_bytes,
+            max_wait_ms,
+            topics: vec![topic],
+            ..Default::default()
+        })
+    }
+
+    fn fetch_snapshot(&mut self, name: String, cluster_id: Option<String>) -> RaftRequest {
+        let snapshot_id = fetch_snapshot_request::SnapshotId { end_offset: self.long(), epoch: self.int() };
+        let partition = fetch_snapshot_request::PartitionSnapshot {
+            current_leader_epoch: self.int(),
+            snapshot_id,
+            position: self.long(),
+            ..Default::default()
+        };
+        let topic = fetch_snapshot_request::TopicSnapshot { name, partitions: vec![partition] };
+        let (replica_id, max_bytes) = (self.int(), self.int());
+        RaftRequest::FetchSnapshot(FetchSnapshotRequest {
+            cluster_id,
+            replica_id,
+            max_bytes,
+            topics: vec![topic],
+        })
     }
 }
 

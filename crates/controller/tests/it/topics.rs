@@ -11,19 +11,8 @@ use crate::driver::{Driver, assigned, names, topic, with_configs};
 
 #[test]
 fn what_cannot_be_created_is_refused_with_the_reference_code_and_message() {
-    let mut d = Driver::with_brokers(2);
-    d.create_assigned("a.b", &[&[1]]);
-    d.create_assigned("exists", &[&[1]]);
     let long = "x".repeat(250);
-    let mut hole = assigned("t", &[&[1], &[1]]);
-    hole.assignments[1].partition_index = 2;
-    let mut twice = assigned("t", &[&[1], &[1]]);
-    twice.assignments[1].partition_index = 0;
-    let mut assigned_with_factor = assigned("t", &[&[1]]);
-    assigned_with_factor.replication_factor = 1;
-    let mut assigned_with_count = assigned("t", &[&[1]]);
-    assigned_with_count.num_partitions = 1;
-    let table: Vec<(CreatableTopic, ErrorCode, String)> = vec![
+    check_refused(vec![
         (topic("exists", 1, 1), ErrorCode::TOPIC_ALREADY_EXISTS, "Topic 'exists' already exists.".into()),
         (
             topic("a_b", 1, 1),
@@ -73,6 +62,25 @@ fn what_cannot_be_created_is_refused_with_the_reference_code_and_message() {
             "Null value not supported for topic configs: retention.ms,segment.ms".into(),
         ),
         (
+            topic("__cluster_metadata", 1, 1),
+            ErrorCode::INVALID_REQUEST,
+            "Creation of internal topic __cluster_metadata is prohibited.".into(),
+        ),
+    ]);
+}
+
+#[test]
+fn manual_assignments_that_cannot_be_are_refused_with_the_reference_code_and_message() {
+    let mut hole = assigned("t", &[&[1], &[1]]);
+    hole.assignments[1].partition_index = 2;
+    let mut twice = assigned("t", &[&[1], &[1]]);
+    twice.assignments[1].partition_index = 0;
+    let mut assigned_with_factor = assigned("t", &[&[1]]);
+    assigned_with_factor.replication_factor = 1;
+    let mut assigned_with_count = assigned("t", &[&[1]]);
+    assigned_with_count.num_partitions = 1;
+    check_refused(vec![
+        (
             hole,
             ErrorCode::INVALID_REPLICA_ASSIGNMENT,
             "partitions should be a consecutive 0-based integer sequence".into(),
@@ -114,12 +122,14 @@ fn what_cannot_be_created_is_refused_with_the_reference_code_and_message() {
              previous partitions, which have 1 replica(s)."
                 .into(),
         ),
-        (
-            topic("__cluster_metadata", 1, 1),
-            ErrorCode::INVALID_REQUEST,
-            "Creation of internal topic __cluster_metadata is prohibited.".into(),
-        ),
-    ];
+    ]);
+}
+
+/// On a cluster of two brokers with the topics `a.b` and `exists`.
+fn check_refused(table: Vec<(CreatableTopic, ErrorCode, String)>) {
+    let mut d = Driver::with_brokers(2);
+    d.create_assigned("a.b", &[&[1]]);
+    d.create_assigned("exists", &[&[1]]);
     for (request, code, message) in table {
         let (response, records) = d.create(vec![request.clone()]);
         let answer = &response.topics[0];

@@ -171,6 +171,30 @@ fn run(classpath: &str, schema_dir: &str, instances: u64, seed: u64) -> Result<b
     outcome.map(|()| judge.differences == 0)
 }
 
+/// Sends one question, and tells the judge what must come back.
+fn put(
+    out: &mut BufWriter<impl Write>,
+    expected: &mpsc::SyncSender<Expected>,
+    question: &Question,
+    answer: Expected,
+) -> Result<()> {
+    let mut frame = vec![question.operation];
+    frame.extend((question.name.len() as u16).to_be_bytes());
+    frame.extend(question.name.as_bytes());
+    frame.extend(question.version.to_be_bytes());
+    frame.extend(question.second.to_be_bytes());
+    frame.extend(question.rest.as_bytes());
+    let io = out.write_all(&(frame.len() as u32).to_be_bytes()).and_then(|()| out.write_all(&frame));
+    io.map_err(|e| format!("java does not listen: {e}"))?;
+    let stopped = match expected.try_send(answer) {
+        Ok(()) => false,
+        // The judge may wait for an answer to what still sits in this buffer.
+        Err(mpsc::TrySendError::Full(answer)) => out.flush().is_err() || expected.send(answer).is_err(),
+        Err(mpsc::TrySendError::Disconnected(_)) => true,
+    };
+    if stopped { Err("the judge has stopped".into()) } else { Ok(()) }
+}
+
 /// Sends all questions; what must come back goes to the judge in the same order.
 fn ask(
     messages: &[schema::Message],
@@ -180,27 +204,7 @@ fn ask(
     expected: mpsc::SyncSender<Expected>,
 ) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 16, stdin);
-    let mut put = |question: Question, answer: Expected| -> Result<()> {
-        let mut frame = vec![question.operation];
-        frame.extend((question.name.len() as u16).to_be_bytes());
-        frame.extend(question.name.as_bytes());
-        frame.extend(question.version.to_be_bytes());
-        frame.extend(question.second.to_be_bytes());
-        frame.extend(question.rest.as_bytes());
-        let io = out.write_all(&(frame.len() as u32).to_be_bytes()).and_then(|()| out.write_all(&frame));
-        io.map_err(|e| format!("java does not listen: {e}"))?;
-        // The judge may wait for an answer to what still sits in this buffer.
-        if expected.try_send(answer).map_or_else(
-            |refused| match refused {
-                mpsc::TrySendError::Full(answer) => out.flush().is_err() || expected.send(answer).is_err(),
-                mpsc::TrySendError::Disconnected(_) => true,
-            },
-            |()| false,
-        ) {
-            return Err("the judge has stopped".into());
-        }
-        Ok(())
-    };
+    let mut put = |question: Question, answer: Expected| put(&mut out, &expected, &question, answer);
     let question = |operation: u8, name: &str, version: i16, second: i16, rest: String| Question {
         operation,
         version,

@@ -49,13 +49,21 @@ fn valued(
     option(dest, &[flag], help).kind(kind).metavar(metavar)
 }
 
+fn text(dest: &'static str, flag: &'static str, metavar: &'static str, help: &'static str) -> Argument {
+    valued(dest, flag, metavar, Kind::String, help)
+}
+
+fn long(dest: &'static str, flag: &'static str, metavar: &'static str, help: &'static str) -> Argument {
+    valued(dest, flag, metavar, Kind::Long, help)
+}
+
+fn switch(dest: &'static str, flag: &'static str, help: &'static str) -> Argument {
+    option(dest, &[flag], help).action(Action::StoreTrue)
+}
+
 fn parser() -> Parser {
-    let text = |dest, flag, metavar, help| valued(dest, flag, metavar, Kind::String, help);
-    let long = |dest, flag, metavar, help| valued(dest, flag, metavar, Kind::Long, help);
-    let switch =
-        |dest, flag: &'static str, help: &'static str| option(dest, &[flag], help).action(Action::StoreTrue);
     const PROPERTY: &str = "PROP-NAME=PROP-VALUE";
-    Parser::new("kafka-producer-perf-test", "Measures how fast records can be produced.")
+    let parser = Parser::new("kafka-producer-perf-test", "Measures how fast records can be produced.")
         .showing_defaults()
         .with(text("bootstrap_server", "--bootstrap-server", "BOOTSTRAP-SERVER", "Brokers to start from."))
         .with(text("topic", "--topic", "TOPIC", "The topic that gets the records.").required())
@@ -89,7 +97,13 @@ fn parser() -> Parser {
             "Deprecated, use --command-config.",
         ))
         .with(text("command_config", "--command-config", "CONFIG-FILE", "A file of producer properties."))
-        .with(switch("print_metrics", "--print-metrics", "Print metrics at the end."))
+        .with(switch("print_metrics", "--print-metrics", "Print metrics at the end."));
+    with_records(parser).online()
+}
+
+/// The options that say which records are sent, and when.
+fn with_records(parser: Parser) -> Parser {
+    parser
         .with(text("transactional_id", "--transactional-id", "TRANSACTIONAL-ID", "The transactional id."))
         .with(long(
             "transaction_duration_ms",
@@ -138,7 +152,6 @@ fn parser() -> Parser {
                 switch("payload_monotonic", "--payload-monotonic", "Payloads are numbers that rise by one."),
             ],
         )
-        .online()
 }
 
 /// Settings, or the end of the tool.
