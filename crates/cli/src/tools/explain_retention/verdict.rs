@@ -280,6 +280,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
     fn every_reason_is_found() {
         let old = NOW - 10 * DAY;
         let sized = |bytes| Rules { retention_bytes: bytes, ..rules() };
