@@ -7,6 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.*;
 import java.util.*;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.*;
 import java.util.stream.*;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.common.config.ConfigResource;
@@ -165,6 +166,16 @@ final class Broker {
             found.add("changing");
         }
         return found;
+    }
+
+    /** Topics that the reference's cleaner gave up: what it did until then is chance. */
+    Set<String> uncleanable() throws IOException {
+        Set<String> topics = new TreeSet<>();
+        for (int i = 0; binary == null && i < starts; i++) {
+            Matcher matcher = Pattern.compile("Marking its partition \\((t\\d+)-0\\) as uncleanable").matcher(Files.readString(work.resolve("run-" + i + ".log"), StandardCharsets.ISO_8859_1));
+            while (matcher.find()) topics.add(matcher.group(1));
+        }
+        return topics;
     }
 
     /** The first offsets of a topic's segments, and its entries of the checkpoints. */

@@ -90,6 +90,9 @@ fn tests() -> Vec<ci::Step> {
         ci::Step::function("disk, both ways", |root| {
             disk::run(root, &binary()).map_err(|error| error.to_string())
         }),
+        ci::Step::function("what remains", |root| {
+            retained::gate(root, &binary()).map_err(|error| error.to_string())
+        }),
         ci::Step::function("crashes", |_| crash::run(&binary(), &[]).map_err(|error| error.to_string())),
         ci::Step::function("client suites", |root| compat::run_suites(root, &binary(), &[])),
     ]

@@ -17,7 +17,7 @@ const DEFAULT_SEED: u64 = 20_261_129;
 /// Transactions are in the copied runs only, so these are every other run.
 const MODES: [&str; 6] = ["copied", "restart", "copied", "direct", "copied", "kill"];
 
-/// Digests of what the reference answered, to compare with without it.
+/// What the gate repeats: our broker against digests of the reference's answers.
 const GOLDEN: &str = "compat/retained/golden.txt";
 const GOLDEN_SEED: u64 = 44;
 const GOLDEN_TOPICS: u64 = 60;
@@ -46,6 +46,11 @@ pub fn run(root: &Path, binary: &Path, options: &[&str]) -> Result<()> {
         number += 1;
     }
     if failed.is_empty() { Ok(()) } else { Err(format!("runs that differ: {}", failed.join(", ")).into()) }
+}
+
+/// The gate's part.
+pub fn gate(root: &Path, binary: &Path) -> Result<()> {
+    side_by_side(root, binary, "golden", GOLDEN_SEED, GOLDEN_TOPICS)
 }
 
 fn side_by_side(root: &Path, binary: &Path, mode: &str, seed: u64, topics: u64) -> Result<()> {
