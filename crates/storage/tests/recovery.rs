@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{World, batch, idempotent};
 use env::{FileSystem, OpenMode};
 use record::AppendOrigin;
-use storage::{FetchIsolation, LogConfig, UnifiedLog};
+use storage::{FetchIsolation, LogConfig, LogStartOffsetIncrementReason, UnifiedLog};
 
 /// A time near the simulated clock's: producers of long ago are forgotten.
 const BASE_MS: i64 = 1_700_000_000_000;
@@ -140,6 +140,32 @@ fn records_lost_below_the_recovery_point_end_the_log_there() {
     let log = world.open(config(), |params| params.recovery_point = Some(recovery_point));
     check(&log, 150, "half a file");
     assert_eq!(log.recovery_point(), 150);
+}
+
+#[test]
+fn producers_whose_last_batch_lies_below_the_log_start_are_remembered_while_their_segment_is_there() {
+    let world = World::new(1);
+    let log = world.open(config(), |_| {});
+    for (producer, sequence) in [(7, 0), (8, 0), (8, 1), (8, 2), (8, 3)] {
+        let records = idempotent(producer, 0, sequence, BASE_MS, &[&[b'v'; 400]]);
+        log.append_as_leader(world.now(), records, 0, AppendOrigin::Client).unwrap();
+    }
+    log.update_high_watermark(5);
+    log.maybe_increment_log_start_offset(2, LogStartOffsetIncrementReason::ClientRecordDeletion).unwrap();
+    log.flush(world.now()).unwrap();
+    drop(log);
+    world.sim.fs.kill();
+    let world = World::on(world.sim);
+    let log = world.open(config(), |params| {
+        params.recovery_point = Some(4);
+        params.log_start_offset = 2;
+    });
+    let known: Vec<(i64, i32)> = log
+        .active_producers()
+        .iter()
+        .map(|producer| (producer.producer_id, producer.last_sequence))
+        .collect();
+    assert_eq!(known, [(7, 0), (8, 3)]);
 }
 
 #[test]

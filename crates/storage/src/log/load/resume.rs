@@ -31,7 +31,9 @@ impl Loader<'_> {
         let base = segment.base_offset();
         // The reference raises the recovery point to the log's start whatever was synced. And a log of which more is
         // known than its recovery point says is read whole, so that damage is noticed.
+        // Producers whose last batch lies in this segment but below the log's start are known from there only.
         let is_trusted = recovery_point > self.params.log_start_offset
+            && base >= self.params.log_start_offset
             && self.params.durable_end == 0
             && !damaged.contains(&base);
         if is_trusted && let Some(position) = segment.resume_at(self.fs, recovery_point)? {
