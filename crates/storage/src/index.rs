@@ -147,6 +147,14 @@ struct State<E> {
     loaded: Option<Loaded<E>>,
     file: Option<Arc<dyn File>>,
     used: bool,
+    /// There is no file, and none is made before a flush.
+    is_withheld: bool,
+}
+
+impl<E> State<E> {
+    fn new(loaded: Option<Loaded<E>>) -> Self {
+        State { loaded, file: None, used: false, is_withheld: false }
+    }
 }
 
 /// A lazily opened index.
@@ -191,15 +199,13 @@ impl At<'_> {
 impl<E: IndexEntry> Index<E> {
     /// An index whose file will be looked at when needed.
     pub fn existing(base_offset: i64) -> Self {
-        let state = Mutex::new(State { loaded: None, file: None, used: false });
-        Index { base_offset, state, writing: Mutex::new(()) }
+        Index { base_offset, state: Mutex::new(State::new(None)), writing: Mutex::new(()) }
     }
 
     /// An index without entries; its file appears with the first written ones.
     pub fn empty(base_offset: i64) -> Self {
         let loaded = Loaded { written: 0, tail: Vec::new(), last: None };
-        let state = Mutex::new(State { loaded: Some(loaded), file: None, used: false });
-        Index { base_offset, state, writing: Mutex::new(()) }
+        Index { base_offset, state: Mutex::new(State::new(Some(loaded))), writing: Mutex::new(()) }
     }
 
     fn file(state: &mut State<E>, at: At<'_>) -> io::Result<Arc<dyn File>> {
@@ -295,7 +301,8 @@ impl<E: IndexEntry> Index<E> {
             }
             loaded.tail.push(entry);
             loaded.last = Some(entry);
-            loaded.tail.len() >= TAIL_CAPACITY
+            let is_long = loaded.tail.len() >= TAIL_CAPACITY;
+            is_long && !state.is_withheld
         };
         if full { self.write(at).map(|_| ()) } else { Ok(()) }
     }
@@ -328,8 +335,24 @@ impl<E: IndexEntry> Index<E> {
     /// Writes and syncs. Creates the file when it has no entries: the reference expects one.
     pub fn flush(&self, at: At<'_>) -> io::Result<()> {
         self.write(at)?;
-        let file = Self::file(&mut self.state.lock(), at)?;
+        let file = {
+            let mut state = self.state.lock();
+            state.is_withheld = false;
+            Self::file(&mut state, at)?
+        };
         file.sync_data().map_err(crate::log_dir::sync_failed)
+    }
+
+    /// Removes the file with its entries. New ones wait in memory until a flush, all of them.
+    pub fn withhold(&self, at: At<'_>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        *state = State::new(Some(Loaded { written: 0, tail: Vec::new(), last: None }));
+        state.is_withheld = true;
+        crate::producer::ignore_missing(at.fs.remove_file(&at.locate.path()))
+    }
+
+    pub fn is_withheld(&self) -> bool {
+        self.state.lock().is_withheld
     }
 
     /// The last entry whose key is not above `key`.
@@ -442,6 +465,9 @@ impl<E: IndexEntry> Index<E> {
     /// Writes what waits and gives the file the length of its entries, making it when there is none. True when that
     /// changed anything.
     pub fn trim(&self, at: At<'_>) -> io::Result<bool> {
+        if self.is_withheld() {
+            return Ok(false);
+        }
         let waited = self.write(at)?;
         let mut state = self.state.lock();
         let written = self.load(&mut state, at)?.written;

@@ -35,6 +35,7 @@ use crate::names::{
 use crate::offsets::{LogOffsetMetadata, OffsetCell};
 use crate::producer::{ProducerStateManager, ignore_missing};
 use crate::segment::{LogSegment, SharedDir, is_full};
+use resume::trim_blank_tail;
 
 /// What is known of a log from outside its directory.
 #[derive(Clone, Debug)]
@@ -321,6 +322,9 @@ impl Loader<'_> {
         self.segments.iter().take(unflushed).for_each(|segment| segment.set_durable());
         if let Some(sealed) = unflushed.checked_sub(1).and_then(|at| self.segments.get(at)) {
             // The roll that closed it may have come after the last flush.
+            if base == recovery_point {
+                trim_blank_tail(self.fs, sealed, base)?;
+            }
             let sealed = tolerate_full(sealed.complete_seal(self.fs));
             self.tolerate_damage(sealed.map(|_| ()))?;
         }
@@ -386,6 +390,10 @@ impl Loader<'_> {
             partition: self.partition,
             index_interval: self.params.config.index_interval_bytes,
             durable_end: self.params.durable_end,
+            flushed_end: match self.params.had_clean_shutdown {
+                true => i64::MAX,
+                false => self.params.recovery_point.unwrap_or(0),
+            },
             epochs: &mut self.epochs,
             producers: &mut self.producers,
         }

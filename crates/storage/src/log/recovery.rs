@@ -119,6 +119,8 @@ pub(super) struct Recovery<'a> {
     pub(super) index_interval: u32,
     /// 0 where nothing is known of it, and for logs that may be compacted.
     pub(super) durable_end: i64,
+    /// Below this offset the next start will believe the indexes.
+    pub(super) flushed_end: i64,
     pub(super) epochs: &'a mut LeaderEpochCache,
     pub(super) producers: &'a mut ProducerStateManager,
 }
@@ -128,7 +130,11 @@ impl Recovery<'_> {
     pub(super) fn recover(&mut self, segment: &LogSegment, resume: Option<Resume>) -> io::Result<Recovered> {
         let fs = &*self.context.env.fs;
         if resume.is_none() {
-            segment.reset_indexes(fs)?;
+            if segment.base_offset() < self.flushed_end {
+                segment.begin_rebuild(fs)?;
+            } else {
+                segment.reset_indexes(fs)?;
+            }
         }
         let file = segment.log_file(fs)?;
         let size = segment.size();
@@ -186,6 +192,7 @@ impl Recovery<'_> {
             )));
         }
         segment.cut(fs, position)?;
+        segment.finish_rebuild(fs)?;
         segment.complete_indexes(fs)?;
         Ok(Recovered { cut: size - position, is_blank, next_offset })
     }
@@ -310,10 +317,13 @@ fn replay_segment(
     let Some(first) = segment.translate_offset(fs, from)? else { return Ok(()) };
     let file = segment.log_file(fs)?;
     let mut failure = Ok(());
+    let mut next_offset = segment.base_offset();
     segment.scan(fs, first.position, segment.size(), |at| {
-        if at.header.base_offset >= to {
+        // Behind what was flushed, a torn base offset may look like one of long ago.
+        if at.header.base_offset >= to || at.header.base_offset < next_offset {
             return ControlFlow::Break(());
         }
+        next_offset = at.header.next_offset();
         if !at.header.has_producer_id() {
             return ControlFlow::Continue(());
         }

@@ -34,7 +34,7 @@ pub(super) fn rebuild(
 ) -> io::Result<()> {
     let fs = &*context.env.fs;
     let mut open = open_at(context, dir, before, segment.base_offset())?;
-    segment.reset_indexes(fs)?;
+    segment.begin_rebuild(fs)?;
     let mut failure = Ok(());
     let scanned = segment.scan(fs, 0, segment.size(), |batch| {
         failure = segment.reindex(fs, &batch.header, batch.position, interval).and_then(|()| {
@@ -46,7 +46,7 @@ pub(super) fn rebuild(
         if failure.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     failure?;
-    segment.with_txn_index(fs, |index, at| index.remove_if_empty(at))?;
+    segment.finish_rebuild(fs)?;
     match scanned {
         // The rest is not readable, and not found by any index.
         Err(e) if e.kind() == io::ErrorKind::InvalidData => {

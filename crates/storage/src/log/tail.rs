@@ -72,7 +72,7 @@ impl UnifiedLog {
 }
 
 /// Where the last whole batch that can be reached ends, and the offset after it.
-fn end_of_whole_batches(segment: &LogSegment, fs: &dyn FileSystem) -> io::Result<(u32, i64)> {
+pub(super) fn end_of_whole_batches(segment: &LogSegment, fs: &dyn FileSystem) -> io::Result<(u32, i64)> {
     let size = segment.size();
     let near = segment.position_for_offset(fs, i64::MAX).unwrap_or(0);
     let file = segment.log_file(fs)?;

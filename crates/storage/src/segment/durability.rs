@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use env::FileSystem;
 
-use super::LogSegment;
+use super::{LogSegment, is_full};
 use crate::log_dir::sync_failed;
 
 impl LogSegment {
@@ -34,9 +34,39 @@ impl LogSegment {
         if self.is_log_dirty.swap(false, Ordering::AcqRel) {
             file.sync_data().map_err(sync_failed)?;
         }
-        self.with_offset_index(fs, |index, at| index.flush(at))?;
-        self.with_time_index(fs, |index, at| index.flush(at))?;
-        self.with_txn_index(fs, |index, at| index.flush(at))
+        self.flush_txn_and_offset_index(fs)?;
+        self.with_time_index(fs, |index, at| index.flush(at))
+    }
+
+    fn flush_txn_and_offset_index(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        self.with_txn_index(fs, |index, at| index.flush(at))?;
+        if self.offset_index.is_withheld() {
+            fs.sync_dir(&self.dir.path()).map_err(sync_failed)?;
+        }
+        self.with_offset_index(fs, |index, at| index.flush(at))
+    }
+
+    /// Starts the indexes over where the recovery point says that they are durable. A transaction index does not show
+    /// that it lacks entries, and the next start would believe half of it. So while it is being rebuilt there is no
+    /// offset index, which makes a start rebuild both.
+    pub(crate) fn begin_rebuild(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        self.with_offset_index(fs, |index, at| index.withhold(at))?;
+        fs.sync_dir(&self.dir.path()).map_err(sync_failed)?;
+        self.reset_indexes(fs)
+    }
+
+    /// Makes the rebuilt transaction index durable and, after it, the offset index appear. Without room on the disk that
+    /// waits for a flush.
+    pub(crate) fn finish_rebuild(&self, fs: &dyn FileSystem) -> io::Result<()> {
+        self.with_txn_index(fs, |index, at| index.remove_if_empty(at))?;
+        self.note_names();
+        if self.offset_index.is_withheld() {
+            match self.flush_txn_and_offset_index(fs) {
+                Err(e) if is_full(&e) => {}
+                other => other?,
+            }
+        }
+        Ok(())
     }
 
     /// Makes the records durable and leaves the indexes to the next flush, or to recovery. True when the directory must

@@ -38,6 +38,10 @@ impl LogSegment {
             if let Some(entry) = entry.filter(|_| batch.position == from) {
                 is_entry_right = batch.header.last_offset() == entry.offset;
             }
+            if batch.header.base_offset < next_offset {
+                // Not written below the recovery point: a torn base offset, which no checksum covers, looks old.
+                return ControlFlow::Break(());
+            }
             if batch.header.base_offset >= offset {
                 found = Some(batch.position);
                 return ControlFlow::Break(());
@@ -56,6 +60,7 @@ impl LogSegment {
             return Ok(None);
         }
         self.with_txn_index(fs, |index, at| index.truncate_to(at, offset))?;
+        self.with_txn_index(fs, |index, at| index.remove_if_empty(at))?;
         let last = self.with_time_index(fs, |index, at| index.keep_rising_below(at, offset))?;
         let max = self.largest_timestamp_below(fs, position, last.unwrap_or(self.no_timestamp()))?;
         let mut times = self.times.lock();

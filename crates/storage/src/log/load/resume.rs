@@ -6,17 +6,34 @@
 
 use std::io;
 
+use env::{FileSystem, read_exact_at};
 use protocol::Uuid;
 
 use super::Loader;
 use crate::checkpoint;
 use crate::log::recovery::Resume;
+use crate::log::tail::end_of_whole_batches;
 use crate::names;
 use crate::producer::ignore_missing;
 use crate::segment::LogSegment;
 
 /// Reading this much is worth a line in the log.
 const WORTH_TELLING_BYTES: u32 = 1 << 20;
+
+/// So much of a file's end is looked at to see that it is blank.
+const MAX_BLANK_READ: u32 = 4096;
+
+/// Cuts what was never written behind the records of a segment that the one at `next_base` continues: a preallocated file
+/// whose roll trimmed it after the last flush.
+pub(super) fn trim_blank_tail(fs: &dyn FileSystem, sealed: &LogSegment, next_base: i64) -> io::Result<()> {
+    let (position, next_offset) = end_of_whole_batches(sealed, fs)?;
+    if position == sealed.size() || next_offset != next_base {
+        return Ok(());
+    }
+    let mut tail = vec![0; (sealed.size() - position).min(MAX_BLANK_READ) as usize];
+    read_exact_at(&*sealed.log_file(fs)?, &mut tail, u64::from(position))?;
+    if tail.iter().all(|byte| *byte == 0) { sealed.cut(fs, position) } else { Ok(()) }
+}
 
 impl Loader<'_> {
     /// Brings the producer state to where recovery begins: the recovery point, when everything below it can be taken as
