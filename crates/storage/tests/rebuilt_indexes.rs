@@ -14,7 +14,7 @@ use storage::{AppendOptions, FetchIsolation, LogConfig, UnifiedLog};
 use testkit::Sim;
 
 const DIR: &str = "/data/t-0";
-const CRASHES_PER_PLACE: u64 = 2;
+const CRASHES_PER_PLACE: u64 = 1;
 
 fn config() -> LogConfig {
     LogConfig { segment_size_bytes: 2000, index_interval_bytes: 100, ..LogConfig::default() }

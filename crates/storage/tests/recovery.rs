@@ -206,3 +206,41 @@ fn preallocated_files_have_their_full_length_until_they_are_closed() {
     let read = log.read(10, 1, FetchIsolation::LogEnd, true).unwrap();
     assert_eq!(read.fetch_offset.message_offset, 10);
 }
+
+/// A base offset has no checksum: one of which the last bytes were lost looks like that of an old batch.
+#[test]
+fn a_torn_base_offset_behind_the_recovery_point_is_not_taken_for_a_flushed_one() {
+    let world = World::new(1);
+    let log = world.open(config(), |_| {});
+    fill(&world, &log, 20);
+    log.flush(world.now()).unwrap();
+    let position = usize::try_from(log.size()).unwrap();
+    fill(&world, &log, 2);
+    drop(log);
+    world.sim.fs.kill();
+    world.sim.fs.corrupt(Path::new(LOG), position, &[0; 8]);
+    let world = World::on(world.sim);
+    // A compacted log may have gaps.
+    let compacted = LogConfig { compact: true, delete: false, ..config() };
+    let log = world.open(compacted, |params| params.recovery_point = Some(20));
+    check(&log, 20, "torn");
+}
+
+#[test]
+fn a_file_whose_trimming_was_lost_ends_where_the_flushed_records_do() {
+    let preallocated = || LogConfig { preallocate: true, segment_size_bytes: 4096, ..config() };
+    let world = World::new(1);
+    let log = world.open(preallocated(), |_| {});
+    fill(&world, &log, 6);
+    log.flush(world.now()).unwrap();
+    let size = log.size();
+    log.roll_segment(world.now()).unwrap();
+    drop(log);
+    world.sim.fs.kill();
+    world.sim.fs.open(Path::new(LOG), OpenMode::ReadWrite).unwrap().set_len(4096).unwrap();
+    let world = World::on(world.sim);
+    let log = world.open(preallocated(), |params| params.recovery_point = Some(6));
+    assert_eq!((log.segments().len(), len(&world, LOG)), (2, size));
+    check(&log, 6, "untrimmed");
+    assert!(log.fetch_offset_by_timestamp(BASE_MS + 1000).unwrap().is_none());
+}

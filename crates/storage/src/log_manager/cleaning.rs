@@ -187,6 +187,8 @@ impl LogManager {
                 }
             };
             if cleanable.update_checkpoint {
+                // What lies below the start is clean only while the log does not begin lower again.
+                self.checkpoint_log_start_offsets();
                 self.update_cleaner_checkpoint(log.log_dir(), |offsets| {
                     offsets.insert(log.topic_partition().clone(), cleanable.first_dirty_offset);
                 });
@@ -274,6 +276,9 @@ impl LogManager {
         // them count, which may lie anywhere; and recovery must know that gaps below are none of a crash's making.
         log.flush(now)?;
         self.checkpoint_recovery_points();
+        // Below its start a log is not cleaned, but tombstones there begin to age: were the start lost, a value could
+        // outlive the tombstone that deleted it.
+        self.checkpoint_log_start_offsets();
         log.log_dir().check_online()?;
         let job = Job { cleaner: &self.cleaner, host, log, config: log.config(), now };
         let end_offset = thread.clean(&job, cleanable)?;
