@@ -285,6 +285,14 @@ fn crashed() -> (PathBuf, u16, i64) {
     for sequence in (0..4_000).step_by(10) {
         assert_eq!(produce(&mut client, id, sequence, 400).0, ErrorCode::NONE);
     }
+    // Small files are written in the background, within seconds.
+    let epochs = server.dir.join("data/t-0/leader-epoch-checkpoint");
+    for _ in 0..6_000 {
+        if epochs.exists() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let port = server.port;
     let dir = std::mem::take(&mut server.dir);
     drop(server);
