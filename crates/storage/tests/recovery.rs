@@ -5,7 +5,7 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{World, batch, idempotent};
+use common::{World, batch, idempotent, marker, transactional};
 use env::{FileSystem, OpenMode};
 use record::AppendOrigin;
 use storage::{FetchIsolation, LogConfig, LogStartOffsetIncrementReason, UnifiedLog};
@@ -243,4 +243,33 @@ fn a_file_whose_trimming_was_lost_ends_where_the_flushed_records_do() {
     assert_eq!((log.segments().len(), len(&world, LOG)), (2, size));
     check(&log, 6, "untrimmed");
     assert!(log.fetch_offset_by_timestamp(BASE_MS + 1000).unwrap().is_none());
+}
+
+/// The same behind the end of a transaction: two torn batches of one producer do not follow each other.
+#[test]
+fn torn_batches_behind_the_recovery_point_take_no_aborted_transaction_with_them() {
+    let world = World::new(1);
+    let log = world.open(config(), |_| {});
+    let wall_ms = world.now().wall_ms;
+    let append = |records, origin| log.append_as_leader(world.now(), records, 0, origin).unwrap();
+    append(transactional(9, 0, 0, wall_ms, &[b"v"]), AppendOrigin::Client);
+    log.roll_segment(world.now()).unwrap();
+    append(marker(9, 0, wall_ms, false, 0), AppendOrigin::Coordinator);
+    log.flush(world.now()).unwrap();
+    let aborted = log.collect_aborted_transactions(0, i64::MAX).unwrap();
+    assert_eq!(aborted.len(), 1);
+    let torn = log.segments().last().unwrap().size();
+    append(idempotent(7, 0, 0, wall_ms, &[b"v"]), AppendOrigin::Client);
+    let second = log.segments().last().unwrap().size();
+    append(idempotent(7, 0, 1, wall_ms, &[b"v"]), AppendOrigin::Client);
+    let path = log.segments().last().unwrap().path(".log");
+    drop(log);
+    world.sim.fs.kill();
+    world.sim.fs.corrupt(&path, torn as usize, &[0; 8]);
+    // Its sequence is a later one's: the batch is not what follows for its producer.
+    world.sim.fs.corrupt(&path, second as usize + 53, &[0, 0, 0, 9]);
+    let world = World::on(world.sim);
+    let log = world.open(config(), |params| params.recovery_point = Some(2));
+    assert_eq!(log.collect_aborted_transactions(0, i64::MAX).unwrap(), aborted);
+    assert_eq!((log.log_end_offset(), log.active_producers().len()), (2, 1));
 }

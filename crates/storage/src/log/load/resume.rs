@@ -54,11 +54,8 @@ impl Loader<'_> {
             && self.params.durable_end == 0
             && !damaged.contains(&base);
         if is_trusted && let Some(position) = segment.resume_at(self.fs, recovery_point)? {
-            match self.rebuild_producers_below(unflushed + 1, recovery_point) {
-                Ok(()) => return Ok(Some(Resume { position, offset: recovery_point })),
-                Err(e) if e.kind() == io::ErrorKind::InvalidData => {}
-                Err(e) => return Err(e),
-            }
+            self.rebuild_producers_below(unflushed + 1, recovery_point)?;
+            return Ok(Some(Resume { position, offset: recovery_point }));
         }
         self.rebuild_producers_below(unflushed, base).map(|()| None)
     }
