@@ -245,31 +245,38 @@ fn a_file_whose_trimming_was_lost_ends_where_the_flushed_records_do() {
     assert!(log.fetch_offset_by_timestamp(BASE_MS + 1000).unwrap().is_none());
 }
 
-/// The same behind the end of a transaction: two torn batches of one producer do not follow each other.
+/// What lies behind the recovery point may be anything. The producers below are those that were flushed, and what recovery
+/// makes of the segment's transactions too.
 #[test]
-fn torn_batches_behind_the_recovery_point_take_no_aborted_transaction_with_them() {
-    let world = World::new(1);
-    let log = world.open(config(), |_| {});
-    let wall_ms = world.now().wall_ms;
-    let append = |records, origin| log.append_as_leader(world.now(), records, 0, origin).unwrap();
-    append(transactional(9, 0, 0, wall_ms, &[b"v"]), AppendOrigin::Client);
-    log.roll_segment(world.now()).unwrap();
-    append(marker(9, 0, wall_ms, false, 0), AppendOrigin::Coordinator);
-    log.flush(world.now()).unwrap();
-    let aborted = log.collect_aborted_transactions(0, i64::MAX).unwrap();
-    assert_eq!(aborted.len(), 1);
-    let torn = log.segments().last().unwrap().size();
-    append(idempotent(7, 0, 0, wall_ms, &[b"v"]), AppendOrigin::Client);
-    let second = log.segments().last().unwrap().size();
-    append(idempotent(7, 0, 1, wall_ms, &[b"v"]), AppendOrigin::Client);
-    let path = log.segments().last().unwrap().path(".log");
-    drop(log);
-    world.sim.fs.kill();
-    world.sim.fs.corrupt(&path, torn as usize, &[0; 8]);
-    // Its sequence is a later one's: the batch is not what follows for its producer.
-    world.sim.fs.corrupt(&path, second as usize + 53, &[0, 0, 0, 9]);
-    let world = World::on(world.sim);
-    let log = world.open(config(), |params| params.recovery_point = Some(2));
-    assert_eq!(log.collect_aborted_transactions(0, i64::MAX).unwrap(), aborted);
-    assert_eq!((log.log_end_offset(), log.active_producers().len()), (2, 1));
+fn torn_bytes_behind_the_recovery_point_take_no_aborted_transaction_with_them() {
+    for (name, position, bytes) in [
+        ("blank", 0, &[0; 61][..]),
+        ("no base offset", 0, &[0; 8]),
+        ("no length", 8, &[0; 4]),
+        ("negative length", 8, &[0xff; 4]),
+        ("too long", 8, &[0x7f, 0, 0, 0]),
+        ("other sequence", 53, &[0, 0, 0, 9]),
+    ] {
+        let world = World::new(1);
+        let log = world.open(config(), |_| {});
+        let wall_ms = world.now().wall_ms;
+        let append = |records, origin| log.append_as_leader(world.now(), records, 0, origin).unwrap();
+        append(transactional(9, 0, 0, wall_ms, &[b"v"]), AppendOrigin::Client);
+        log.roll_segment(world.now()).unwrap();
+        append(marker(9, 0, wall_ms, false, 0), AppendOrigin::Coordinator);
+        log.flush(world.now()).unwrap();
+        let aborted = log.collect_aborted_transactions(0, i64::MAX).unwrap();
+        assert_eq!(aborted.len(), 1);
+        let active = log.segments().last().unwrap().clone();
+        let end = active.size() as usize;
+        append(idempotent(7, 0, 0, wall_ms, &[b"v"]), AppendOrigin::Client);
+        append(idempotent(7, 0, 1, wall_ms, &[b"v"]), AppendOrigin::Client);
+        drop(log);
+        world.sim.fs.kill();
+        world.sim.fs.corrupt(&active.path(".log"), end + position, bytes);
+        let world = World::on(world.sim);
+        let log = world.open(config(), |params| params.recovery_point = Some(2));
+        assert_eq!(log.collect_aborted_transactions(0, i64::MAX).unwrap(), aborted, "{name}");
+        assert_eq!((log.log_end_offset(), log.active_producers().len()), (2, 1), "{name}");
+    }
 }
