@@ -16,6 +16,7 @@ use protocol::Uuid;
 use record::TopicPartition;
 
 use crate::error::invalid_data;
+use crate::log_dir::sync_dir;
 use crate::names;
 
 const VERSION: i32 = 0;
@@ -76,6 +77,13 @@ fn read_text(fs: &dyn FileSystem, path: &Path, limit: u64) -> io::Result<Option<
     }
 }
 
+/// Writes a file whole. That its content found no room is no harm done: the next attempt writes and syncs all of it again.
+/// A directory that could not be synced is another matter.
+pub(crate) fn replace(fs: &dyn FileSystem, path: &Path, text: &str) -> io::Result<()> {
+    env::write_atomic(fs, path, text.as_bytes(), false)?;
+    path.parent().map_or(Ok(()), |dir| sync_dir(fs, dir))
+}
+
 /// An offset per partition: recovery points, log start offsets, high watermarks. A missing file is an empty map.
 pub fn read_offset_checkpoint(fs: &dyn FileSystem, path: &Path) -> io::Result<BTreeMap<TopicPartition, i64>> {
     let Some(text) = read_text(fs, path, MAX_CHECKPOINT_BYTES)? else { return Ok(BTreeMap::new()) };
@@ -100,7 +108,7 @@ pub fn write_offset_checkpoint(
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{} {} {offset}", partition.topic, partition.partition);
     }
-    env::write_atomic(fs, path, text.as_bytes(), true)
+    replace(fs, path, &text)
 }
 
 /// Where a leader epoch began.
@@ -112,6 +120,10 @@ pub struct EpochEntry {
 
 pub fn read_leader_epochs(fs: &dyn FileSystem, path: &Path) -> io::Result<Vec<EpochEntry>> {
     let Some(text) = read_text(fs, path, MAX_CHECKPOINT_BYTES)? else { return Ok(Vec::new()) };
+    if !text.is_empty() && !text.ends_with('\n') {
+        // The last start offset may have lost digits; the log knows them all.
+        return Err(invalid_data(format!("The last line of {} is cut off", path.display())));
+    }
     let mut epochs = Vec::new();
     for entry in decode_checkpoint(&text, 2, path)? {
         let [epoch, start_offset] = entry[..] else { continue };
@@ -134,7 +146,7 @@ pub fn write_leader_epochs(
     epochs: impl ExactSizeIterator<Item = EpochEntry>,
 ) -> io::Result<()> {
     let text = encode_checkpoint(epochs.map(|e| format!("{} {}", e.epoch, e.start_offset)));
-    env::write_atomic(fs, path, text.as_bytes(), true)
+    replace(fs, path, &text)
 }
 
 /// The topic id in `partition.metadata`; `None` when there is no such file.
@@ -181,7 +193,7 @@ pub fn write_clean_shutdown(fs: &dyn FileSystem, log_dir: &Path, broker_epoch: i
     let file = fs.open(&path, OpenMode::Truncate)?;
     file.write_at(format!("{{\"version\":{VERSION},\"brokerEpoch\":{broker_epoch}}}").as_bytes(), 0)?;
     file.sync_all()?;
-    fs.sync_dir(log_dir)
+    sync_dir(fs, log_dir)
 }
 
 /// The broker epoch of a clean shutdown: `None` when the shutdown was unclean, `Some(None)` when it was clean but
@@ -251,6 +263,17 @@ mod tests {
             put(&sim, "/c", text);
             let read = read_offset_checkpoint(&*sim.fs, Path::new("/c"));
             assert_eq!(read.is_err(), wrong, "{text:?}: {read:?}");
+        }
+    }
+
+    #[test]
+    fn leader_epochs_whose_last_digits_may_be_missing_are_refused() {
+        let sim = Sim::new(1);
+        for (text, wrong) in
+            [("0\n1\n3 120\n", false), ("0\n1\n3 120", true), ("0\n1\n3 12", true), ("", false)]
+        {
+            put(&sim, "/e", text);
+            assert_eq!(read_leader_epochs(&*sim.fs, Path::new("/e")).is_err(), wrong, "{text:?}");
         }
     }
 

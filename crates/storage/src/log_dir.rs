@@ -181,6 +181,12 @@ impl std::fmt::Debug for LogDir {
     }
 }
 
+/// Makes the names in `dir` durable. A failure is final whatever file it was for: the names of all others in `dir` may be
+/// lost with it, and the next sync would succeed.
+pub(crate) fn sync_dir(fs: &dyn FileSystem, dir: &Path) -> io::Result<()> {
+    fs.sync_dir(dir).map_err(sync_failed)
+}
+
 /// An error of a sync, which is never taken for a mere lack of room: the records it was to make durable may be lost.
 pub(crate) fn sync_failed(error: io::Error) -> io::Error {
     if is_full(&error) { io::Error::other(format!("the sync failed: {error}")) } else { error }

@@ -112,6 +112,13 @@ pub fn scan_batches(
         let header = BatchHeader::parse(chunk.get(at..filled).unwrap_or_default());
         let header = header.map_err(|e| invalid_data(format!("at position {position}: {e}")))?;
         let Some(header) = header else { return Ok(()) };
+        if header.last_offset() < header.base_offset {
+            return Err(invalid_data(format!(
+                "at position {position}: a batch of the offsets {} to {}",
+                header.base_offset,
+                header.last_offset()
+            )));
+        }
         let end = position as usize + header.size_in_bytes();
         let Some(end) = u32::try_from(end).ok().filter(|end| *end <= to) else { return Ok(()) };
         if f(BatchPosition { header, position }).is_break() {

@@ -226,7 +226,10 @@ impl LogSegment {
     /// The first batch's largest timestamp; `None` when there is no batch or it has none.
     pub(crate) fn first_batch_timestamp(&self, fs: &dyn FileSystem) -> io::Result<Option<i64>> {
         if self.times.lock().first_batch.is_none() {
-            let first = self.first_batch(fs)?.map(|batch| batch.header.max_timestamp);
+            let mut first = None;
+            let read =
+                self.first_batch(fs).map(|batch| first = batch.map(|batch| batch.header.max_timestamp));
+            self.tolerate_unreadable(read)?;
             self.times.lock().first_batch = first;
         }
         Ok(self.times.lock().first_batch.filter(|first| *first >= 0))
@@ -401,25 +404,31 @@ impl LogSegment {
         self.with_time_index(fs, |index, at| index.write(at)).map(|_| ())
     }
 
-    /// The largest timestamp of the batches below `end`, of which `known` is the last in the time index.
+    /// The largest timestamp of the batches below `end`, of which `known` is the last in the time index; `None` when that is
+    /// no batch's: one that is too young would hide everything behind it from lookups.
     fn largest_timestamp_below(
         &self,
         fs: &dyn FileSystem,
         end: u32,
-        known: TimestampOffset,
-    ) -> io::Result<TimestampOffset> {
-        let mut max = known;
+        known: Option<TimestampOffset>,
+    ) -> io::Result<Option<TimestampOffset>> {
+        let mut max = known.unwrap_or(self.no_timestamp());
+        let mut is_known = known.is_none();
         if end > 0 {
             let from = self.position_for_offset(fs, max.offset)?;
             self.scan(fs, from, end, |batch| {
-                if batch.header.max_timestamp > max.timestamp {
-                    let (timestamp, offset) = (batch.header.max_timestamp, batch.header.last_offset());
-                    max = TimestampOffset { timestamp, offset };
+                let header = &batch.header;
+                is_known |= known.is_some_and(|known| {
+                    (header.base_offset..=header.last_offset()).contains(&known.offset)
+                        && header.max_timestamp == known.timestamp
+                });
+                if header.max_timestamp > max.timestamp {
+                    max = TimestampOffset { timestamp: header.max_timestamp, offset: header.last_offset() };
                 }
                 ControlFlow::Continue(())
             })?;
         }
-        Ok(max)
+        Ok(is_known.then_some(max))
     }
 
     pub(crate) fn append_aborted(&self, fs: &dyn FileSystem, txn: AbortedTxn) -> io::Result<()> {

@@ -14,7 +14,7 @@ use record::Time;
 
 use super::UnifiedLog;
 use crate::error::StorageError;
-use crate::log_dir::sync_failed;
+use crate::log_dir::{sync_dir, sync_failed};
 use crate::names;
 use crate::producer::ignore_missing;
 
@@ -53,7 +53,7 @@ impl UnifiedLog {
             )
         });
         synced
-            .and_then(|()| self.fs().sync_dir(&dir).map_err(sync_failed))
+            .and_then(|()| sync_dir(self.fs(), &dir))
             .map_err(|e| self.fail("Error while flushing producer state snapshot for", e))
     }
 
@@ -74,7 +74,7 @@ impl UnifiedLog {
             has_new_names |= segment.flush(self.fs()).map_err(failed)?;
         }
         if has_new_names {
-            self.fs().sync_dir(&self.dir.path()).map_err(sync_failed).map_err(failed)?;
+            sync_dir(self.fs(), &self.dir.path()).map_err(failed)?;
         }
         self.sync_own_name().map_err(failed)?;
         self.group_commit.set_synced(offset);
@@ -112,14 +112,13 @@ impl UnifiedLog {
         self.flush_to(self.log_end_offset(), now)?;
         self.flush_epochs()?;
         let dir = self.dir.path();
-        let synced = self
-            .sync_metadata()
-            .and_then(|is_new| if is_new { self.fs().sync_dir(&dir).map_err(sync_failed) } else { Ok(()) });
+        let synced =
+            self.sync_metadata().and_then(|is_new| if is_new { sync_dir(self.fs(), &dir) } else { Ok(()) });
         synced.map_err(|e| self.fail(doing, e))?;
         let taken = writer.producers.take_snapshot(self.fs(), &dir, true);
         // The next start trusts the snapshot instead of the log: its name must be as durable as the records.
         let taken = taken.and_then(|taken| match taken {
-            Some(_) => self.fs().sync_dir(&dir).map_err(sync_failed),
+            Some(_) => sync_dir(self.fs(), &dir),
             None => Ok(()),
         });
         taken.map_err(|e| self.fail("Error while taking producer state snapshot for", e))?;

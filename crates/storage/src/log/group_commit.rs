@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::UnifiedLog;
 use crate::error::StorageError;
-use crate::log_dir::sync_failed;
+use crate::log_dir::sync_dir;
 use crate::offsets::LogOffsetMetadata;
 
 /// A log's part.
@@ -221,7 +221,7 @@ impl UnifiedLog {
             has_new_names |= segment.sync_log(self.fs())?;
         }
         if has_new_names {
-            self.fs().sync_dir(&self.dir.path()).map_err(sync_failed)?;
+            sync_dir(self.fs(), &self.dir.path())?;
         }
         self.sync_own_name()
     }
@@ -229,7 +229,7 @@ impl UnifiedLog {
     /// Makes the name of the log's directory durable.
     pub(super) fn sync_own_name(&self) -> std::io::Result<()> {
         if !self.dir_synced.swap(true, Ordering::AcqRel) {
-            self.fs().sync_dir(self.log_dir.path()).map_err(sync_failed)?;
+            sync_dir(self.fs(), self.log_dir.path())?;
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use record::Time;
 
 use super::{FetchIsolation, LogStartOffsetIncrementReason, UnifiedLog};
 use crate::error::{AppendError, ReadError, StorageError};
+use crate::log_dir::sync_dir;
 
 /// Why a future log cannot follow.
 #[derive(Debug)]
@@ -176,8 +177,7 @@ impl UnifiedLog {
     pub(crate) fn take_name(&self, name: &str) -> Result<(), StorageError> {
         self.dir_synced.store(false, Ordering::Release);
         self.rename_dir(name)?;
-        self.fs()
-            .sync_dir(self.log_dir.path())
+        sync_dir(self.fs(), self.log_dir.path())
             .map_err(|e| self.log_dir.fail("Error while renaming logs in", self.log_dir.path(), e))
     }
 

@@ -13,6 +13,7 @@ use std::path::Path;
 
 use env::{FileSystem, OpenMode};
 
+use crate::log_dir::sync_dir;
 use crate::names::{
     CLEANED_FILE_SUFFIX, DELETED_CHECKPOINT_SUFFIX, DELETED_FILE_SUFFIX, LOG_FILE_SUFFIX, SWAP_FILE_SUFFIX,
     parse_offset,
@@ -64,7 +65,7 @@ fn complete(fs: &dyn FileSystem, dir: &Path, files: &[String], swaps: &[&String]
             ignore_missing(fs.remove_file(&dir.join(name)))?;
         }
     }
-    fs.sync_dir(dir)?;
+    sync_dir(fs, dir)?;
     let (logs, indexes): (Vec<&String>, Vec<&String>) = swaps.iter().partition(|name| is_log(name));
     for name in logs.into_iter().chain(indexes) {
         tracing::info!("Recovering file {name} of an interrupted replacement by renaming it.");
@@ -72,7 +73,7 @@ fn complete(fs: &dyn FileSystem, dir: &Path, files: &[String], swaps: &[&String]
             ignore_missing(fs.rename(&dir.join(name), &dir.join(to)))?;
         }
     }
-    fs.sync_dir(dir)
+    sync_dir(fs, dir)
 }
 
 /// The offset behind the last whole batch.

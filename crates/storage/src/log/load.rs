@@ -28,6 +28,7 @@ use crate::config::LogConfig;
 use crate::context::{LogContext, LogDir};
 use crate::epoch_cache::LeaderEpochCache;
 use crate::error::{LogDirError, invalid_data};
+use crate::log_dir::sync_dir;
 use crate::names::{
     self, INDEX_FILE_SUFFIX, LOG_FILE_SUFFIX, PRODUCER_SNAPSHOT_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX,
     TXN_INDEX_FILE_SUFFIX, parse_offset,
@@ -436,7 +437,7 @@ impl Loader<'_> {
             }
         }
         // They must not come back behind records that take their place.
-        if removed.is_empty() { Ok(()) } else { self.fs.sync_dir(&self.path) }
+        if removed.is_empty() { Ok(()) } else { sync_dir(self.fs, &self.path) }
     }
 
     /// The checkpoint says the log starts behind its end: its files were lost, and what is left is old.
@@ -459,7 +460,7 @@ impl Loader<'_> {
         if !self.params.had_clean_shutdown && first > self.params.log_start_offset {
             // A killed node may have removed the segments below without making that durable. What is decided from here
             // on, producers above all, holds only while the log does not start lower again.
-            self.fs.sync_dir(&self.path)?;
+            sync_dir(self.fs, &self.path)?;
         }
         self.epochs.truncate_from_end(log_end);
         let completed = self.complete_epochs(log_start, log_end);

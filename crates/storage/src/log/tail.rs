@@ -3,7 +3,8 @@
 //! Owns: the check of the active segment's last bytes. A start after a clean stop reads no records and believes the
 //! length of the file; whoever cut the file or appended to it while the node was down would make the next batch lie
 //! behind bytes that no reader gets past.
-//! Invariants: only bytes behind the last whole batch are cut, and only when no batch that belongs there follows.
+//! Invariants: only bytes behind the last whole batch are cut, and only when no batch that belongs there follows. Where
+//! damage stays, what is appended goes into another segment: behind the damage nobody would find it.
 //! Concurrency: the writer lock. Crash: the cut is synced before anything takes its place.
 
 use std::io;
@@ -26,19 +27,32 @@ impl UnifiedLog {
         if self.tail_checked.swap(true, Ordering::AcqRel) {
             return Ok(false);
         }
+        let judged = self.judge_tail(writer, now);
+        if judged.is_err() {
+            self.tail_checked.store(false, Ordering::Release);
+        }
+        judged
+    }
+
+    fn judge_tail(&self, writer: &mut Writer, now: Time) -> Result<bool, StorageError> {
         let failed = |e| self.fail("Error while looking at the end of", e);
         let (active, end) = (self.active_segment(), self.log_end_offset());
         let size = active.size();
-        let (position, next) = end_of_whole_batches(&active, self.fs()).map_err(failed)?;
+        let Whole { position, next, last } = end_of_whole_batches(&active, self.fs()).map_err(failed)?;
         if position == size && (next == end || size == 0) {
             return Ok(false);
         }
-        if position < size && has_end(&active, self.fs(), position, end).map_err(failed)? {
+        let is_damage = match position < size {
+            true => has_end(&active, self.fs(), position, end),
+            // Other offsets than those that were written there.
+            false => is_valid(&active, self.fs(), last).map(|is_valid| next > end || !is_valid),
+        };
+        if is_damage.map_err(failed)? {
             tracing::error!(
-                "Bytes at {position} of {} are no record batch; the records behind them are kept",
+                "Bytes before or at {position} of {} are damaged; they are kept, and a new segment begins",
                 active.path(crate::names::LOG_FILE_SUFFIX).display()
             );
-            return Ok(false);
+            return self.roll(now, writer, end).map(|_| false);
         }
         tracing::warn!(
             "The end of {} changed while the node was down: cutting {} bytes at {position}, truncating to offset {next}",
@@ -71,18 +85,28 @@ impl UnifiedLog {
     }
 }
 
-/// Where the last whole batch that can be reached ends, and the offset after it.
-pub(super) fn end_of_whole_batches(segment: &LogSegment, fs: &dyn FileSystem) -> io::Result<(u32, i64)> {
+/// The batches that can be reached.
+#[derive(Clone, Copy)]
+pub(super) struct Whole {
+    /// Where the last one ends, and the offset after it.
+    pub(super) position: u32,
+    pub(super) next: i64,
+    /// Where it begins.
+    last: u32,
+}
+
+pub(super) fn end_of_whole_batches(segment: &LogSegment, fs: &dyn FileSystem) -> io::Result<Whole> {
     let size = segment.size();
     let near = segment.position_for_offset(fs, i64::MAX).unwrap_or(0);
     let file = segment.log_file(fs)?;
     let scan = |from: u32| {
-        let mut end: Option<(u32, i64)> = None;
+        let mut end: Option<Whole> = None;
         let scanned = scan_batches(&*file, from, size, |batch| {
-            if end.is_some_and(|(_, next)| batch.header.base_offset < next) {
+            if batch.header.base_offset < end.map_or(segment.base_offset(), |end| end.next) {
                 return ControlFlow::Break(());
             }
-            end = Some((batch.position + batch.size(), batch.header.next_offset()));
+            let position = batch.position + batch.size();
+            end = Some(Whole { position, next: batch.header.next_offset(), last: batch.position });
             ControlFlow::Continue(())
         });
         match scanned {
@@ -94,10 +118,19 @@ pub(super) fn end_of_whole_batches(segment: &LogSegment, fs: &dyn FileSystem) ->
         None if near > 0 => scan(0)?,
         end => end,
     };
-    Ok(end.unwrap_or((0, segment.base_offset())))
+    Ok(end.unwrap_or(Whole { position: 0, next: segment.base_offset(), last: 0 }))
 }
 
-/// Whether a valid batch that ends the log at `end` lies somewhere behind `position`, up to the file's end.
+/// Whether the file ends with a valid batch that begins at `position`.
+fn is_valid(segment: &LogSegment, fs: &dyn FileSystem, position: u32) -> io::Result<bool> {
+    let mut bytes = vec![0; segment.size().saturating_sub(position) as usize];
+    read_exact_at(&*segment.log_file(fs)?, &mut bytes, u64::from(position))?;
+    let batch = RecordBatch::first(&bytes).ok().flatten();
+    Ok(batch.is_some_and(|batch| batch.ensure_valid().is_ok()))
+}
+
+/// Whether a valid batch that ends the log at `end` lies somewhere behind `position`, up to the file's end; or, right
+/// there, one that was damaged in place: what was torn does not end where its length says.
 fn has_end(segment: &LogSegment, fs: &dyn FileSystem, position: u32, end: i64) -> io::Result<bool> {
     let size = segment.size();
     if size - position > MAX_SEARCHED {
@@ -108,8 +141,8 @@ fn has_end(segment: &LogSegment, fs: &dyn FileSystem, position: u32, end: i64) -
     Ok((0..bytes.len()).any(|at| {
         let rest = bytes.get(at..).unwrap_or_default();
         let batch = RecordBatch::first(rest).ok().flatten();
-        batch.is_some_and(|batch| {
-            batch.next_offset() == end && batch.size_in_bytes() == rest.len() && batch.ensure_valid().is_ok()
-        })
+        batch
+            .filter(|batch| batch.size_in_bytes() == rest.len())
+            .is_some_and(|batch| at == 0 || batch.next_offset() == end && batch.ensure_valid().is_ok())
     }))
 }

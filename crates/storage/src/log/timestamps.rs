@@ -44,9 +44,21 @@ impl UnifiedLog {
             }
             LATEST_TIMESTAMP => Ok(Some(answer(self.log_end_offset(), self.latest_epoch()))),
             LATEST_TIERED_TIMESTAMP | EARLIEST_PENDING_UPLOAD_TIMESTAMP => Ok(Some(answer(-1, Some(-1)))),
-            MAX_TIMESTAMP => self.offset_of_max_timestamp().map_err(|e| self.read_failure(e)),
-            _ => self.search_timestamp(timestamp).map_err(|e| self.read_failure(e)),
+            MAX_TIMESTAMP => self.look_up(|| self.offset_of_max_timestamp()),
+            _ => self.look_up(|| self.search_timestamp(timestamp)),
         }
+    }
+
+    /// What stops a search may be bytes that somebody put behind the log's end while the node was down.
+    fn look_up(
+        &self,
+        search: impl Fn() -> io::Result<Option<TimestampAndOffset>>,
+    ) -> Result<Option<TimestampAndOffset>, ReadError> {
+        let found = match search() {
+            Err(e) if e.kind() == io::ErrorKind::InvalidData && self.check_tail_for_reader()? => search(),
+            found => found,
+        };
+        found.map_err(|e| self.read_failure(e))
     }
 
     fn search_timestamp(&self, timestamp: i64) -> io::Result<Option<TimestampAndOffset>> {

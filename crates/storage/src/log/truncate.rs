@@ -12,6 +12,7 @@ use record::Time;
 
 use super::{UnifiedLog, Writer};
 use crate::error::StorageError;
+use crate::log_dir::sync_dir;
 use crate::segment::LogSegment;
 
 /// A truncation that stopped in the middle has left a log that nobody may go on with, a full disk or not: its directory
@@ -70,9 +71,7 @@ impl UnifiedLog {
     }
 
     pub(super) fn sync_names(&self) -> Result<(), StorageError> {
-        self.fs()
-            .sync_dir(&self.dir.path())
-            .map_err(|e| self.fail("Error while truncating log of", crate::log_dir::sync_failed(e)))
+        sync_dir(self.fs(), &self.dir.path()).map_err(|e| self.fail("Error while truncating log of", e))
     }
 
     /// Removes everything and goes on at `new_offset`; the log starts there, or at `log_start_offset`.

@@ -26,6 +26,7 @@ use crate::config::LogConfig;
 use crate::context::LogDir;
 use crate::error::{LogDirError, StorageError};
 use crate::log::{OpenParams, UnifiedLog};
+use crate::log_dir::sync_dir;
 use crate::names::{self, DirKind};
 use crate::producer::ignore_missing;
 
@@ -155,7 +156,7 @@ impl LogManager {
             ignore_missing(fs.remove_file(&dir.path().join(names::CLEAN_SHUTDOWN_FILE)))?;
         }
         // Also what a killed node renamed last: recovery must not begin by a checkpoint that a power cut takes back.
-        fs.sync_dir(dir.path())?;
+        sync_dir(fs, dir.path())?;
         let read = |file: &str| match checkpoint::read_offset_checkpoint(fs, &dir.path().join(file)) {
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                 tracing::warn!(

@@ -34,6 +34,7 @@ use crate::context::{LogContext, LogDir};
 use crate::error::{LogDirError, StorageError};
 use crate::format::MetaProperties;
 use crate::log::{OpenParams, UnifiedLog};
+use crate::log_dir::sync_dir;
 use crate::names;
 
 /// Settings of the node that concern its logs, named as in Kafka.
@@ -433,7 +434,7 @@ impl LogManager {
             }
         }
         for dir in &touched {
-            if let Err(e) = self.fs().sync_dir(dir.path()) {
+            if let Err(e) = sync_dir(self.fs(), dir.path()) {
                 dir.fail("Error while renaming logs in", dir.path(), e);
             }
             self.forget_in_cleaner_checkpoint(dir);

@@ -17,6 +17,7 @@ use super::{CreateParams, LogManager};
 use crate::context::LogDir;
 use crate::error::{LogDirError, StorageError};
 use crate::log::{FollowError, UnifiedLog};
+use crate::log_dir::sync_dir;
 use crate::names::{self, DirKind};
 
 /// Partitions whose directory is kept until their logs are made; anybody who may alter the cluster can name any.
@@ -149,9 +150,7 @@ impl LogManager {
     }
 
     fn sync_names(&self, dir: &Arc<LogDir>) -> Result<(), StorageError> {
-        self.fs()
-            .sync_dir(dir.path())
-            .map_err(|e| dir.fail("Error while renaming logs in", dir.path(), crate::log_dir::sync_failed(e)))
+        sync_dir(self.fs(), dir.path()).map_err(|e| dir.fail("Error while renaming logs in", dir.path(), e))
     }
 
     /// After everything is loaded: lets at most one current and one future log per partition stay. `assigned` is the

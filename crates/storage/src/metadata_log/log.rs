@@ -330,9 +330,14 @@ impl MetadataLog {
     /// Completes a snapshot; returns its size.
     pub fn freeze_snapshot(&mut self, writer: SnapshotWriter) -> Result<u64, MetadataLogError> {
         let id = writer.id();
-        let size = writer.freeze().map_err(|e| failed("freezing a snapshot in", &self.dir, e))?;
+        let size = writer.freeze().map_err(|e| self.freezing_failed(e))?;
         self.snapshots.insert(id, size);
         Ok(size)
+    }
+
+    /// Its sync is also one of the log's own names.
+    fn freezing_failed(&self, cause: io::Error) -> MetadataLogError {
+        self.log.log_dir().fail("Error while freezing a snapshot in", &self.dir, cause).into()
     }
 
     /// Starts a copy of another replica's snapshot.
@@ -344,7 +349,7 @@ impl MetadataLog {
     /// Completes it; returns its size.
     pub fn freeze_fetched_snapshot(&mut self, writer: RawSnapshotWriter) -> Result<u64, MetadataLogError> {
         let id = writer.id();
-        let size = writer.freeze().map_err(|e| failed("freezing a snapshot in", &self.dir, e))?;
+        let size = writer.freeze().map_err(|e| self.freezing_failed(e))?;
         self.snapshots.insert(id, size);
         Ok(size)
     }

@@ -11,6 +11,7 @@ use env::FileSystem;
 use protocol::Uuid;
 use serde_json::Value;
 
+use crate::checkpoint;
 use crate::metadata_log::invalid_data;
 
 /// Name of the file in the metadata partition's directory.
@@ -122,7 +123,7 @@ pub fn write_quorum_state(
     state: &QuorumStateData,
     version: i16,
 ) -> io::Result<()> {
-    env::write_atomic(fs, &dir.join(QUORUM_STATE_FILE), encode(state, version).as_bytes(), true)
+    checkpoint::replace(fs, &dir.join(QUORUM_STATE_FILE), &encode(state, version))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use record::{
     RecordBatchBuilder,
 };
 
+use crate::log_dir::sync_dir;
 use crate::metadata_log::invalid_data;
 
 /// Largest batch of a snapshot; readers of the reference allocate no more.
@@ -127,7 +128,7 @@ impl RawSnapshotWriter {
         let path = self.dir.join(self.id.file_name());
         self.env.fs.set_read_only(&self.temporary)?;
         self.env.fs.rename(&self.temporary, &path)?;
-        self.env.fs.sync_dir(&self.dir)?;
+        sync_dir(&*self.env.fs, &self.dir)?;
         Ok(self.size)
     }
 

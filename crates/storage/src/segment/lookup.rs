@@ -277,25 +277,47 @@ impl LogSegment {
             let max = self.largest_of_all(fs)?;
             return Ok((max, max.timestamp < 0));
         };
-        if !self.is_time_of_batch(fs, last)? {
-            self.distrust_indexes("the last indexed timestamp is no batch's");
-            return Ok((self.largest_of_all(fs)?, false));
+        match self.is_time_of_batch(fs, last) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.distrust_indexes("the last indexed timestamp is no batch's");
+                return Ok((self.largest_of_all(fs)?, false));
+            }
+            // The log is damaged before that batch: all that is left to go by is the index.
+            Err(e) if is_damage(&e) => return Ok((last, true)),
+            Err(e) => return Err(e),
         }
         let mut max = last;
-        self.scan_from(fs, self.entry_for_offset(fs, last.offset)?, |batch| {
+        let scanned = self.scan_from(fs, self.entry_for_offset(fs, last.offset)?, |batch| {
             raise(&mut max, &batch);
             ControlFlow::Continue(())
-        })?;
+        });
+        self.tolerate_unreadable(scanned)?;
         Ok((max, max == last))
+    }
+
+    /// What cannot be read has no timestamp and is in no index: it must keep neither retention nor appends from going on.
+    /// Those who read it are told.
+    pub(super) fn tolerate_unreadable(&self, scanned: io::Result<()>) -> io::Result<()> {
+        match scanned {
+            Err(e) if is_damage(&e) => {
+                tracing::warn!(
+                    "{} is not readable to its end: {e}",
+                    self.path(crate::names::LOG_FILE_SUFFIX).display()
+                );
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     fn largest_of_all(&self, fs: &dyn FileSystem) -> io::Result<TimestampOffset> {
         let mut max = self.no_timestamp();
-        self.scan(fs, 0, self.size(), |batch| {
+        let scanned = self.scan(fs, 0, self.size(), |batch| {
             raise(&mut max, &batch);
             ControlFlow::Continue(())
-        })?;
-        Ok(max)
+        });
+        self.tolerate_unreadable(scanned).map(|()| max)
     }
 
     /// The largest timestamp, wherever the time index ends.
@@ -320,11 +342,12 @@ impl LogSegment {
         // Entries are right as soon as they are there, and nobody believes the rest.
         self.indexes_wrong.store(false, Ordering::Release);
         let mut result = Ok(());
-        self.scan(fs, 0, self.size(), |batch| {
+        let scanned = self.scan(fs, 0, self.size(), |batch| {
             result = self.reindex(fs, &batch.header, batch.position, index_interval);
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        });
         result?;
+        self.tolerate_unreadable(scanned)?;
         if !is_active {
             self.on_become_inactive(fs)?;
         }

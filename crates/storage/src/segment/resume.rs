@@ -59,10 +59,10 @@ impl LogSegment {
         if !is_entry_right {
             return Ok(None);
         }
+        let last = self.with_time_index(fs, |index, at| index.keep_rising_below(at, offset))?;
+        let Some(max) = self.largest_timestamp_below(fs, position, last)? else { return Ok(None) };
         self.with_txn_index(fs, |index, at| index.truncate_to(at, offset))?;
         self.with_txn_index(fs, |index, at| index.remove_if_empty(at))?;
-        let last = self.with_time_index(fs, |index, at| index.keep_rising_below(at, offset))?;
-        let max = self.largest_timestamp_below(fs, position, last.unwrap_or(self.no_timestamp()))?;
         let mut times = self.times.lock();
         times.max = Some(max);
         times.first_batch = None;

@@ -12,7 +12,8 @@ use protocol::Uuid;
 use super::Loader;
 use crate::checkpoint;
 use crate::log::recovery::Resume;
-use crate::log::tail::end_of_whole_batches;
+use crate::log::tail::{Whole, end_of_whole_batches};
+use crate::log_dir::sync_dir;
 use crate::names;
 use crate::producer::ignore_missing;
 use crate::segment::LogSegment;
@@ -26,7 +27,7 @@ const MAX_BLANK_READ: u32 = 4096;
 /// Cuts what was never written behind the records of a segment that the one at `next_base` continues: a preallocated file
 /// whose roll trimmed it after the last flush.
 pub(super) fn trim_blank_tail(fs: &dyn FileSystem, sealed: &LogSegment, next_base: i64) -> io::Result<()> {
-    let (position, next_offset) = end_of_whole_batches(sealed, fs)?;
+    let Whole { position, next: next_offset, .. } = end_of_whole_batches(sealed, fs)?;
     if position == sealed.size() || next_offset != next_base {
         return Ok(());
     }
@@ -88,7 +89,7 @@ impl Loader<'_> {
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
                 tracing::warn!("{e}; the topic's id is taken from the cluster's metadata");
                 ignore_missing(self.fs.remove_file(&self.path.join(names::PARTITION_METADATA_FILE)))?;
-                self.fs.sync_dir(&self.path).map(|()| None)
+                sync_dir(self.fs, &self.path).map(|()| None)
             }
             other => other,
         }
