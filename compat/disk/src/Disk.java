@@ -187,6 +187,9 @@ public final class Disk {
                 && !line.contains("STALE_BROKER_EPOCH. Retrying.")
                 // After a kill the reference takes its leadership away and back while it loads.
                 && !(!ours && killed && line.contains("Stopped loading records from __consumer_offsets"))
+                // A move that a kill left half done is assigned twice by the reference, whose second answer may come after
+                // the promotion (ReplicaAlterLogDirsThread.updateReassignmentState, a null pointer).
+                && !(!ours && line.contains("AssignmentsManager") && line.contains("unexpected callback exception"))
                 // What is to be deleted anyway is left as it is, without the indexes that we write with the next flush.
                 && !(line.contains("Could not find offset index file") && line.contains("-delete/"))
                 && !line.contains("Attempting to close NetworkClient that has already been closed");
