@@ -1,7 +1,7 @@
 //! Listeners, framing and socket writes: the part of the shell that turns bytes into request frames and back.
 //!
-//! Owns: the threads of connections, accept loops, per-connection read and write loops, the registry that delivers late replies, connection
-//! limits and the idle sweeper. It decides nothing about requests: a [`Service`] does.
+//! Owns: the threads of connections, accept loops, per-connection read and write loops, the registry that delivers
+//! late replies, connection limits and the idle sweeper. It decides nothing about requests: a [`Service`] does.
 //!
 //! Invariants
 //! * One request of a connection is in work at a time and replies leave in request order, as in Apache Kafka,

@@ -34,6 +34,9 @@ const REVIEW_AFTER: u32 = 16;
 const BUSY: f64 = 0.6;
 /// Two loops that together are busy for less than this become one.
 const IDLE: f64 = 0.35;
+/// Loops that have time take so many more connections than the emptiest one: all clients of a restarted node come at
+/// once, before any of them makes load.
+const GATHERED: usize = 16;
 /// What another loop must have less to do for a move to pay.
 const GAIN: f64 = 0.2;
 /// A connection that makes this share of its loop's requests stays: its load would only move along.
@@ -143,10 +146,14 @@ impl Loops {
         Ok((Arc::new(Self { loops }), running))
     }
 
-    /// A place for a new connection: the first loop that has time, or else the one with the most.
+    /// A place for a new connection: the first loop that has time and not many more connections than another, or else
+    /// the one with the most time.
     pub(crate) fn place(self: &Arc<Self>) -> Place {
         let loads: Vec<f64> = self.loops.iter().map(EventLoop::load).collect();
-        let first = loads.iter().position(|load| *load < BUSY);
+        let counts: Vec<usize> =
+            self.loops.iter().map(|event_loop| event_loop.connections.load(Ordering::Relaxed)).collect();
+        let most = counts.iter().min().map_or(0, |fewest| fewest + GATHERED);
+        let first = (0..loads.len()).find(|index| loads[*index] < BUSY && counts[*index] < most);
         self.place_on(first.unwrap_or_else(|| least(&loads)))
     }
 
@@ -252,8 +259,10 @@ mod tests {
         let counts = || -> Vec<usize> {
             loops.loops.iter().map(|event_loop| event_loop.connections.load(Ordering::Relaxed)).collect()
         };
-        let places: Vec<Place> = (0..4).map(|_| loops.place()).collect();
+        let mut places: Vec<Place> = (0..4).map(|_| loops.place()).collect();
         assert_eq!(counts(), [4, 0]);
+        places.extend((0..96).map(|_| loops.place()));
+        assert_eq!(counts(), [58, 42]);
         drop(places);
         assert_eq!(counts(), [0, 0]);
         let place = loops.place_on(1);
