@@ -26,6 +26,17 @@ impl CleanerStop {
     }
 }
 
+impl CleanerStop {
+    /// Sleeps, as long as nothing else is to be done.
+    fn rest(&self, mut left: Duration, may_rest: impl Fn() -> bool) {
+        while !left.is_zero() && !self.is_stopping() && may_rest() {
+            let nap = left.min(LONGEST_REST);
+            self.sleep(nap);
+            left -= nap;
+        }
+    }
+}
+
 impl CleanerHost for CleanerStop {
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
@@ -63,7 +74,7 @@ pub(crate) fn run(node: &Arc<Node>, stop: &Arc<CleanerStop>) {
             }
         }
         let rest = node.run_cleaner(&mut thread, &**stop);
-        stop.sleep(rest.min(LONGEST_REST));
+        stop.rest(rest, || node.cleaner_threads() == others.len() + 1);
     }
     for other in others {
         // A panic of the thread has been printed by the panic hook.
@@ -75,6 +86,6 @@ fn helper(node: &Node, stop: &CleanerStop, id: usize) {
     let mut thread = CleanerThread::new(id);
     while !stop.is_stopping() && id < node.cleaner_threads() {
         let rest = node.run_cleaner(&mut thread, stop);
-        stop.sleep(rest.min(LONGEST_REST));
+        stop.rest(rest, || id < node.cleaner_threads());
     }
 }
