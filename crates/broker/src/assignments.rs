@@ -72,7 +72,12 @@ impl Assignments {
         broker_epoch: i64,
         image: &MetadataImage,
     ) -> Option<AssignReplicasToDirsRequest> {
-        if self.deadline().is_none_or(|deadline| now.monotonic < deadline) || broker_epoch < 0 {
+        if self.deadline().is_none_or(|deadline| now.monotonic < deadline) {
+            return None;
+        }
+        if broker_epoch < 0 {
+            // Not registered yet.
+            self.next_send = Some(now.monotonic + FIRST_WAIT);
             return None;
         }
         self.next_send = None;

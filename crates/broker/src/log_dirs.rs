@@ -120,6 +120,9 @@ enum Step {
     More,
     /// Look again later.
     Wait(Duration),
+    /// The replica is where it was to be.
+    Moved,
+    /// There is nothing to move.
     Done,
 }
 
@@ -182,17 +185,19 @@ impl LogDirMoves {
         m.ready_at = match step {
             Step::More => now.monotonic,
             Step::Wait(wait) => now.monotonic + *wait,
-            Step::Done => {
+            Step::Moved | Step::Done => {
                 moves.remove(&taken.name);
                 return;
             }
         };
     }
 
-    fn set_reassignment(&self, taken: &Taken, reassignment: Reassignment) {
-        if let Some(m) = self.moves.lock().get_mut(&taken.name).filter(|m| m.id == taken.id) {
-            m.reassignment = reassignment;
-        }
+    /// False when the move was given up meanwhile.
+    fn set_reassignment(&self, taken: &Taken, reassignment: Reassignment) -> bool {
+        let mut moves = self.moves.lock();
+        let Some(m) = moves.get_mut(&taken.name).filter(|m| m.id == taken.id) else { return false };
+        m.reassignment = reassignment;
+        true
     }
 }
 
@@ -228,6 +233,10 @@ impl Node {
             }
         };
         self.moves.put_back(&taken, &step, self.now());
+        if matches!(step, Step::Moved) && self.logs.get_future_log(&taken.name).is_some() {
+            // A further move was asked for while this one was being put away.
+            self.resume_move(self.now(), &taken.name, taken.topic_id);
+        }
         Some(Duration::ZERO)
     }
 
@@ -255,8 +264,9 @@ impl Node {
             _ if lag > 0 => Ok(Step::More),
             Reassignment::Queued(directory) if directory == target => Ok(Step::Wait(CAUGHT_UP_WAIT)),
             _ => {
-                self.moves.set_reassignment(taken, Reassignment::Queued(target));
-                self.assign_directory(now, (topic_id, name.partition), target);
+                if self.moves.set_reassignment(taken, Reassignment::Queued(target)) {
+                    self.assign_directory(now, (topic_id, name.partition), target);
+                }
                 Ok(Step::Wait(CAUGHT_UP_WAIT))
             }
         }
@@ -274,7 +284,7 @@ impl Node {
                 partition.replace_log(log);
                 // Whoever waited on the old log sees the rest in the new one.
                 self.complete_fetches(now, partition);
-                Ok(Step::Done)
+                Ok(Step::Moved)
             }
         }
     }
