@@ -79,7 +79,8 @@ impl Job<'_> {
         if self.host.is_stopping() {
             return Err(CleanFailure::Stopping);
         }
-        if self.cleaner.manager.is_aborted(self.log.topic_partition()) {
+        // Whoever takes `compact` away wants the records that are left.
+        if self.cleaner.manager.is_aborted(self.log.topic_partition()) || !self.log.config().compact {
             return Err(CleanFailure::Aborted);
         }
         Ok(())
@@ -232,7 +233,9 @@ impl CleanerThread {
         self.map.reset(u64::try_from(end.saturating_sub(start)).unwrap_or(0));
         let dirty = job.log.log_segments(start, end);
         let mut transactions = CleanedTransactionMetadata::default();
-        let aborted = job.aborted_transactions(start, end).map_err(|e| job.failed(e))?;
+        // Not those that ended before: their markers are not met any more, and the producer's next ones would count as
+        // aborted with them.
+        let aborted = job.log.aborted_transactions(start, start, end).map_err(|e| job.failed(e))?;
         transactions.add_aborted_transactions(aborted);
         for (i, segment) in dirty.iter().enumerate() {
             if self.map_segment(job, segment, start, &mut transactions)? {

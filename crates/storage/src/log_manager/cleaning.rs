@@ -115,7 +115,8 @@ impl LogManager {
 
     /// After a truncation: what lies in the active segment is dirty again.
     pub(super) fn truncate_cleaner_checkpoint(&self, log: &UnifiedLog) {
-        if !self.has_cleaner() || !log.config().compact {
+        // Whether it is compacted now does not matter: it was when there is an entry, and may be again.
+        if !self.has_cleaner() {
             return;
         }
         let (partition, limit) = (log.topic_partition(), log.active_segment_base_offset());
@@ -199,20 +200,30 @@ impl LogManager {
                 filthiest = Some(cleanable);
             }
         }
-        filthiest.filter(|cleanable| self.begin_cleaning(&cleanable.log))
+        let chosen = filthiest.filter(|cleanable| self.begin_cleaning(&cleanable.log))?;
+        // Only now nobody else changes it: a truncation may have come between the look and this.
+        let log = &chosen.log;
+        match LogToClean::of(log, self.cleaner_checkpoint(log), now.wall_ms) {
+            Ok(cleanable) if cleanable.is_due() && log.config().compact => Some(cleanable),
+            _ => {
+                self.cleaner.manager.end(log.topic_partition());
+                None
+            }
+        }
     }
 
-    /// False when the log is no longer free: another thread has it, or it began to move.
+    /// False when the log is no longer free or there: another thread has it, it began to move, or was deleted.
     fn begin_cleaning(&self, log: &UnifiedLog) -> bool {
         let partition = log.topic_partition();
         if !self.cleaner.manager.begin(partition) {
             return false;
         }
-        let moves = self.get_future_log(partition).is_some();
-        if moves {
+        let is_here = self.get_log(partition).is_some_and(|current| std::ptr::eq(&*current, log));
+        let begins = is_here && self.get_future_log(partition).is_none();
+        if !begins {
             self.cleaner.manager.end(partition);
         }
-        !moves
+        begins
     }
 
     fn note_failure(&self, log: &UnifiedLog, error: std::io::Error) {
