@@ -70,12 +70,15 @@ impl UnifiedLog {
         self.flush_epochs()?;
         self.sync_snapshots()?;
         let mut has_new_names = self.sync_metadata().map_err(failed)?;
-        for segment in dirty {
-            has_new_names |= segment.flush(self.fs()).map_err(failed)?;
-        }
+        let flushed = dirty.try_for_each(|segment| {
+            has_new_names |= segment.flush(self.fs())?;
+            Ok(())
+        });
+        // Also when a later segment found no room: the names of the ones before count as durable from here on.
         if has_new_names {
             sync_dir(self.fs(), &self.dir.path()).map_err(failed)?;
         }
+        flushed.map_err(failed)?;
         self.sync_own_name().map_err(failed)?;
         self.group_commit.set_synced(offset);
         self.recovery_point.fetch_max(offset, Ordering::AcqRel);

@@ -171,7 +171,11 @@ impl UnifiedLog {
 
     /// Syncs what is waited for. Called with a log that [`SyncQueue::next`] gave.
     pub(crate) fn run_demanded_sync(&self) -> Result<i64, StorageError> {
-        let result = self.sync_demanded();
+        let result = match self.sync_demanded() {
+            // It was handed over between the look and the sync.
+            Err(StorageError::Closed(_)) if self.successor().is_some() => self.sync_demanded(),
+            result => result,
+        };
         let commit = &self.group_commit;
         commit.is_queued.store(false, Ordering::SeqCst);
         // An append that came after the sync had begun found the log queued, and left this to us.

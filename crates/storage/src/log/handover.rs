@@ -144,12 +144,16 @@ impl UnifiedLog {
         now: Time,
     ) -> Result<bool, FollowError> {
         let _flushing = self.flushing.lock();
-        // No flush of this log ends before the handover does. So what it has flushed is what it has flushed now.
-        if future.log_end_offset() < self.recovery_point() || !future.is_prefix_of(self) {
+        // No flush of this log ends before the handover does, nor does a sync that acknowledgements wait for. So what is
+        // durable here is what is durable now.
+        let durable = self.recovery_point().max(self.synced_end_offset());
+        if future.log_end_offset() < durable || !future.is_prefix_of(self) {
             return Ok(false);
         }
         future.flush(now)?;
         let mut writer = self.lock_writer()?;
+        // Reading on behalf of the future log would look at the tail itself, and wait for the lock that is held here.
+        self.check_tail(&mut writer, now)?;
         let mut copied = 0_u32;
         while future.log_end_offset() < self.log_end_offset() {
             if copied > max_tail {

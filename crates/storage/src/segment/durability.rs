@@ -20,11 +20,12 @@ impl LogSegment {
     pub fn flush(&self, fs: &dyn FileSystem) -> io::Result<bool> {
         self.is_dirty.store(false, Ordering::Release);
         let has_new_names = self.has_new_names.swap(false, Ordering::AcqRel);
-        self.has_new_log_name.store(false, Ordering::Release);
+        let has_new_log_name = self.has_new_log_name.swap(false, Ordering::AcqRel);
         let flushed = self.flush_files(fs);
         if flushed.is_err() {
             self.is_dirty.store(true, Ordering::Release);
             self.has_new_names.fetch_or(has_new_names, Ordering::AcqRel);
+            self.has_new_log_name.fetch_or(has_new_log_name, Ordering::AcqRel);
         }
         flushed.map(|()| has_new_names)
     }
